@@ -1,7 +1,9 @@
 // How fast the ops are on GPT-2 medium's shapes, with one thread for each core and the best kernels
 // of this processor, or others: --backend=avx2; --linear-shape=12:2x512 has linears of up to 12
 // rows take one pass, and others blocks of 2 panels by 512 units. Weights are far larger than the
-// caches, as in a model.
+// caches, as in a model. Linears and attention run in turns with readings of the machine's limits
+// (turns.h): of_read and of_peak are the medians of the shares of what was read from memory and of
+// the multiply-adds of float32 beside them, of_least of the greater of both.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,14 +21,13 @@
 #include "kernels/backend.h"
 #include "kernels/memory.h"
 #include "read_memory.h"
+#include "turns.h"
 
 namespace lmtp::kernels {
 namespace {
 
 constexpr std::int64_t kHidden = 1024;
 constexpr std::int64_t kMlp = 4096;
-constexpr int kNumHeads = 16;
-constexpr int kHeadDim = 64;
 constexpr std::int64_t kVocabSize = 50257;
 // Weights of one round: more than any cache of the machines met (32 MB).
 constexpr std::int64_t kRoundFloats = std::int64_t{64} << 20;
@@ -65,10 +67,9 @@ void count_bytes(benchmark::State& state, std::int64_t bytes_an_iteration) {
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
-void count_operations(benchmark::State& state, std::int64_t operations_an_iteration) {
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(static_cast<double>(operations_an_iteration) * 1e-9,
-                         benchmark::Counter::kIsIterationInvariantRate);
+void measure_in_turns(benchmark::State& state, WorkerPool& pool, const Weights& memory,
+                      bench::Work work, const std::function<void()>& kernel) {
+  bench::Turns(pool, cpu_backend().name, memory, kRoundFloats).run(state, work, kernel);
 }
 
 // All threads read memory once: the upper bound of decoding.
@@ -87,7 +88,7 @@ void read_memory(benchmark::State& state) {
 }
 BENCHMARK(read_memory)->UseRealTime();
 
-// range(0) rows through as many [n, k] weights as make a round.
+// range(0) rows through [n, k] weights, one after another of those that make a round.
 void linear(benchmark::State& state, WeightType type) {
   const std::int64_t rows = state.range(0);
   const std::int64_t n = state.range(1);
@@ -101,23 +102,22 @@ void linear(benchmark::State& state, WeightType type) {
   const auto x = some_floats(rows * k);
   std::vector<float> y(static_cast<std::size_t>(rows * n));
   const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / size);
-  while (state.KeepRunning()) {
-    for (std::int64_t i = 0; i < num_weights; ++i) {
-      kernels::linear(
-          stream, {.x = make_matrix(x.data(), rows, k),
-                   .weight = {weights.data() + i * size, n, k, type, scales.data(), sums.data()},
-                   .y = make_matrix(y.data(), rows, n)});
-    }
-  }
-  count_bytes(state, num_weights * size * 4);
-  count_operations(state, num_weights * 2 * rows * n * k);
+  std::int64_t next = 0;
+  measure_in_turns(state, pool, weights, {size * 4, 2 * rows * n * k}, [&] {
+    kernels::linear(
+        stream, {.x = make_matrix(x.data(), rows, k),
+                 .weight = {weights.data() + next * size, n, k, type, scales.data(), sums.data()},
+                 .y = make_matrix(y.data(), rows, n)});
+    next = (next + 1) % num_weights;
+  });
 }
 void linear_shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"rows", "n", "k"})
       ->ArgsProduct({{1, 2, 4, 6, 8, 12, 16, 32, 48, 64, 256}, {kMlp}, {kHidden}})
       ->ArgsProduct({{1, 8, 256}, {kHidden}, {kHidden, kMlp}})
       ->Args({1, kVocabSize, kHidden})
-      ->UseRealTime();
+      ->UseManualTime()
+      ->Iterations(1);
 }
 BENCHMARK_CAPTURE(linear, f32, WeightType::kF32)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, bf16, WeightType::kBF16)->Apply(linear_shapes);
@@ -125,15 +125,19 @@ BENCHMARK_CAPTURE(linear, int8, WeightType::kInt8)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, int4, WeightType::kInt4)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, widened_int4, WeightType::kWidened)->Apply(linear_shapes);
 
-// range(0) sequences whose last range(1) tokens attend to range(2) before them and to themselves.
+// range(0) sequences whose last range(1) tokens attend to range(2) before them and to themselves,
+// with heads of range(3).
 void attention(benchmark::State& state, ElementType type) {
   const auto num_sequences = static_cast<std::int32_t>(state.range(0));
   const auto num_new = static_cast<std::int32_t>(state.range(1));
   const auto num_before = static_cast<std::int32_t>(state.range(2));
+  const auto head_dim = static_cast<int>(state.range(3));
+  const int num_heads = static_cast<int>(kHidden) / head_dim;
+  const std::int64_t hidden = std::int64_t{num_heads} * head_dim;
   const std::int32_t blocks_each = (num_new + num_before + kBlockSize - 1) / kBlockSize;
   KvLayer cache{.num_blocks = num_sequences * blocks_each,
-                .num_kv_heads = kNumHeads,
-                .head_dim = kHeadDim,
+                .num_kv_heads = num_heads,
+                .head_dim = head_dim,
                 .type = type};
   // As bf16 too they are numbers, most of them far below one.
   auto some = some_floats(2 * cache.num_blocks * (cache.block_size() / cache.per_unit()));
@@ -155,14 +159,20 @@ void attention(benchmark::State& state, ElementType type) {
     offsets.push_back(static_cast<std::int32_t>(tables.size()));
   }
   const std::int64_t rows = cu_seqlens.back();
-  const auto queries = some_floats(rows * kHidden);
+  const auto queries = some_floats(rows * hidden);
   std::vector<float> y(queries.size());
   WorkerPool pool(num_threads());
   Stream stream(chosen_backend(), pool);
-  while (state.KeepRunning()) {
-    paged_attention(stream, {.queries = make_matrix(queries.data(), rows, kHidden),
+  const Weights to_read;
+  const std::int64_t pairs =
+      std::int64_t{num_sequences} *
+      (std::int64_t{num_new} * num_before + std::int64_t{num_new} * (num_new + 1) / 2);
+  const std::int64_t num_bytes = std::int64_t{num_sequences} * (num_before + num_new) * 2 * hidden *
+                                 static_cast<std::int64_t>(sizeof(float)) / cache.per_unit();
+  measure_in_turns(state, pool, to_read, {num_bytes, pairs * 4 * hidden}, [&] {
+    paged_attention(stream, {.queries = make_matrix(queries.data(), rows, hidden),
                              .cache = cache,
-                             .num_heads = kNumHeads,
+                             .num_heads = num_heads,
                              .scale = 0.125F,
                              .num_sequences = num_sequences,
                              .chunk_max = num_new,
@@ -173,23 +183,19 @@ void attention(benchmark::State& state, ElementType type) {
                              .block_offsets = offsets.data(),
                              .block_tables = tables.data(),
                              .table_starts = offsets.data(),
-                             .y = make_matrix(y.data(), rows, kHidden)});
-  }
-  const std::int64_t pairs =
-      std::int64_t{num_sequences} *
-      (std::int64_t{num_new} * num_before + std::int64_t{num_new} * (num_new + 1) / 2);
-  count_operations(state, pairs * 4 * kHidden);
+                             .y = make_matrix(y.data(), rows, hidden)});
+  });
 }
+// Decoding over contexts that together do not fit the caches, and prefill.
 void attention_shapes(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"sequences", "new", "before"})
-      ->Args({1, 1, 64})
-      ->Args({1, 1, 1000})
-      ->Args({8, 1, 500})
-      ->Args({32, 1, 500})
-      ->Args({1, 256, 0})
-      ->Args({1, 512, 0})
-      ->Args({1, 256, 768})
-      ->UseRealTime();
+  bench->ArgNames({"sequences", "new", "before", "head"})->UseManualTime()->Iterations(1);
+  for (const int head_dim : {48, 64, 96, 128, 256}) {
+    bench->Args({64, 1, 100, head_dim})
+        ->Args({32, 1, 500, head_dim})
+        ->Args({8, 1, 2000, head_dim})
+        ->Args({1, 1, 16000, head_dim});
+  }
+  bench->Args({1, 256, 0, 64})->Args({1, 512, 0, 64})->Args({1, 256, 768, 64});
 }
 BENCHMARK_CAPTURE(attention, f32, ElementType::kF32)->Apply(attention_shapes);
 BENCHMARK_CAPTURE(attention, bf16, ElementType::kBF16)->Apply(attention_shapes);

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "multiply_add.h"
 #include "read_memory.h"
 
 namespace {
@@ -26,12 +27,8 @@ using lmtp::bench::read_vectors;
 using Vector = float __attribute__((vector_size(LMTP_VECTOR_BYTES)));
 
 constexpr int kNumPasses = 5;
-constexpr int kNumChains = 12;  // covers the latency of two multiply-add units; fits 16 registers
 constexpr std::int64_t kFmaSteps = 20'000'000;
 constexpr std::int64_t kFloatsInVector = sizeof(Vector) / sizeof(float);
-
-// Keeps the compiler from leaving out what made `value`.
-void keep(const Vector& value) { asm volatile("" : : "m"(value) : "memory"); }
 
 void pin_to_core(int thread) {
   cpu_set_t allowed;
@@ -70,18 +67,6 @@ double time_of(int num_threads, const std::function<void(int)>& work) {
   return seconds[kNumPasses / 2];
 }
 
-void multiply_add() {
-  Vector chains[kNumChains];
-  for (int c = 0; c < kNumChains; ++c) chains[c] = Vector{} + static_cast<float>(c);
-  Vector factor = Vector{} + 0.999F;
-  Vector term = Vector{} + 0.001F;
-  asm volatile("" : "+m"(factor), "+m"(term));  // constants would be folded away
-  for (std::int64_t i = 0; i < kFmaSteps; ++i) {
-    for (Vector& chain : chains) chain = chain * factor + term;
-  }
-  for (const Vector& chain : chains) keep(chain);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,8 +88,10 @@ int main(int argc, char** argv) {
                       read(floats.data() + t * part, part / kFloatsInVector);
                     }));
   }
-  const double fma_s = time_of(num_threads, [](int) { multiply_add(); });
-  const double flops = 2.0 * kNumChains * static_cast<double>(kFloatsInVector * kFmaSteps);
+  const double fma_s =
+      time_of(num_threads, [](int) { lmtp::bench::multiply_add<Vector>(kFmaSteps); });
+  const double flops =
+      2.0 * lmtp::bench::kNumChains * static_cast<double>(kFloatsInVector * kFmaSteps);
   std::printf("{\"read_bytes_per_s\": %.6g, \"f32_flops_per_s\": %.6g}\n",
               static_cast<double>(part * num_threads) * sizeof(float) / best,
               flops * num_threads / fma_s);

@@ -80,14 +80,6 @@ template <int kRows>
   }
 }
 
-// Keeps gcc from adding in another order, for which it has too few registers.
-inline F added_in_order(F sum) {
-#ifdef __AVX2__
-  asm("" : "+x"(sum));
-#endif
-  return sum;
-}
-
 // products[r][v] += the dots of one unit of each row with as many codes of each column.
 template <int kRows>
 [[gnu::always_inline]] inline void add_unit(const F (&codes)[kTileVectors], const float* units,

@@ -1,8 +1,30 @@
 // The ops as callers see them: shapes are checked here, then the stream's backend does the work.
+#include <chrono>
+
 #include "kernels/backend.h"
 
 namespace lmtp::kernels {
 namespace {
+
+// An op that is slowed takes twice its time.
+template <bool kIsSlowed>
+class Slowed {
+ public:
+  Slowed() = default;
+  ~Slowed() {
+    if constexpr (kIsSlowed) {
+      const Clock::time_point end = Clock::now() + (Clock::now() - start_);
+      while (Clock::now() < end) {
+      }
+    }
+  }
+  Slowed(const Slowed&) = delete;
+  Slowed& operator=(const Slowed&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = kIsSlowed ? Clock::now() : Clock::time_point();
+};
 
 template <typename T>
 void check_matrix(const char* op, const char* name, const Matrix<T>& matrix) {
@@ -70,6 +92,7 @@ void linear(Stream& stream, const LinearArgs& args) {
     LMTP_CHECK(args.weight.k <= kInputsMax, args.weight.k);
     LMTP_CHECK(!on_host(stream) || (args.weight.scales != nullptr && args.weight.sums != nullptr));
   }
+  const Slowed<LMTP_SLOWED_LINEAR> slowed;
   if (args.x.rows > 0) stream.backend().linear(stream, args);
 }
 
@@ -250,6 +273,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   check_same(kOp, "queries columns", args.queries.columns, "heads x head_dim", width);
   check_same_shape(kOp, "queries", args.queries, "y", args.y);
   if (on_host(stream)) check_sequences(args);
+  const Slowed<LMTP_SLOWED_ATTENTION> slowed;
   stream.backend().paged_attention(stream, args);
 }
 

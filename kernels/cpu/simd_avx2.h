@@ -147,6 +147,11 @@ inline F dot_nibbles(F nibbles, F bytes, F sum) {
       _mm256_castps_si256(sum),
       _mm256_maddubs_epi16(_mm256_castps_si256(nibbles), _mm256_castps_si256(bytes))));
 }
+// Keeps gcc from adding in another order, for which it has too few registers.
+inline F added_in_order(F sum) {
+  asm("" : "+x"(sum));
+  return sum;
+}
 inline F add_nibble_dots(F sum, F dots) {
   return _mm256_castsi256_ps(
       _mm256_add_epi32(_mm256_castps_si256(sum),

@@ -154,6 +154,7 @@ inline F e4m3_byte(F words) {
 // larger than any group, sums are the int32 themselves, and may start with any.
 inline constexpr int kNibbleDotsMax = 8;
 inline F dot_nibbles(F nibbles, F bytes, F sum) { return dot_int8(nibbles, bytes, sum); }
+inline F added_in_order(F sum) { return sum; }
 inline F add_nibble_dots(F sum, F dots) {
   return reinterpret_cast<F>(reinterpret_cast<I>(sum) + reinterpret_cast<I>(dots));
 }

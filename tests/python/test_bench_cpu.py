@@ -19,9 +19,9 @@ import shapes  # noqa: E402
 from cpu_engines import Scale  # noqa: E402
 from cpu_rows import (  # noqa: E402
     LLAMA, LLAMA_FLAGS, OURS, TRANSFORMERS, Row, all_rows, allowed_tokens_per_s, count_weights,
-    fastest_way, is_met, names_in_turn,
+    fastest_way, is_met, is_same_mode, names_in_turn, paired_ratios, with_kv,
 )  # fmt: skip
-from cpu_time import estimate_min, next_round_min  # noqa: E402
+from cpu_time import START_S, estimate_min, next_round_min  # noqa: E402
 from quiet import cores_between  # noqa: E402
 from streams import Run, read_llama, read_lmtp  # noqa: E402
 
@@ -153,6 +153,11 @@ def test_pairs_alternate_and_the_median_of_their_ratios_counts():
     assert turns == ["a", "b", "b", "a", "a", "b"]
     cells, ratio = int4_pairs.describe(pairs)
     assert ratio == 1.0 and cells == ["10.0", "10.0", "1.000x", "0.800 1.000 1.500"]
+    # A pair that finds the machine in two modes is taken again.
+    peaks = iter([250e9, 250e9, 500e9] + [500e9] * 6)
+    rates = {"a": iter([1.0, 2.0, 3.0]), "b": iter([1.0, 1.0, 1.0])}
+    machine = lambda: MACHINE | {"f32_flops_per_s": next(peaks)}  # noqa: E731
+    assert int4_pairs.in_turns(2, measure("a"), measure("b"), machine) == [(2.0, 1.0), (3.0, 1.0)]
 
 
 def test_random_adapters_are_what_peft_reads(tmp_path):
@@ -188,6 +193,23 @@ def test_the_better_peer_counts():
     assert is_met(row, entries)
     assert not is_met(row, entries | {TRANSFORMERS: entry(101.5)})
     assert is_met(row, {OURS: entry(106.0), LLAMA[0]: {"runs": [], "not_run": "why"}}) is None
+
+
+def test_ratios_are_of_pairs_and_pairs_of_one_mode():
+    """A machine whose processors become one core's threads from one run to the next."""
+
+    def run(speed, *peaks):
+        readings = [MACHINE | {"f32_flops_per_s": peak} for peak in peaks]
+        return {"tokens_per_s": speed, "readings": readings}
+
+    slow, fast, other = (250e9, 250e9), (500e9, 490e9), (250e9, 500e9)
+    ours = [run(10.0, *slow), run(20.0, *fast), run(11.0, *slow), run(30.0, *fast)]
+    theirs = [run(10.0, *slow), run(8.0, *slow), run(10.0, *other), run(15.0, *fast)]
+    entries = {OURS: {"runs": ours}, LLAMA[0]: {"runs": theirs}}
+    assert paired_ratios(entries, LLAMA[0]) == [1.0, 2.0]
+    assert is_met(Row("decode", "m", "int8", 8, 1.5), entries)
+    assert not is_met(Row("decode", "m", "int8", 8, 1.51), entries)
+    assert not is_same_mode(ours[0], theirs[3]) and is_same_mode(entry(1.0)["runs"][0])
 
 
 def test_decoding_one_stream_has_to_reach_the_bandwidth(tmp_path):
@@ -242,7 +264,16 @@ def test_later_rows_of_a_kind_try_flash_attention_alone():
                             "llama.cpp fa no-mmap": entry(2.0)}, later.name: {}}  # fmt: skip
     names = list(names_in_turn(later, results, 1, LLAMA_FLAGS))
     assert names == [OURS, "llama.cpp no-mmap", "llama.cpp fa no-mmap"]
+    # The fastest one also with our type of keys and values, in every round.
+    results[later.name]["llama.cpp no-mmap"] = entry(3.0)
+    with_ours = with_kv("llama.cpp no-mmap")
+    assert list(names_in_turn(later, results, 2, LLAMA_FLAGS)) == [
+        "llama.cpp no-mmap", with_ours, OURS
+    ]  # fmt: skip
+    assert peers.LlamaCpp(None, with_ours.split()).kv(later.dtype)[1] == "f32"
+    assert peers.LlamaCpp(None, ["llama.cpp"]).kv(later.dtype)[1] == "f16"
     # Where llama.cpp never ran, and in other kinds, all ways are tried.
+    results[later.name] = {}
     results[first.name] = {"llama.cpp": {"runs": [], "not_run": "why"}}
     assert len(list(names_in_turn(later, results, 1, LLAMA_FLAGS))) == 2 + len(LLAMA_FLAGS)
 
@@ -251,8 +282,8 @@ def test_engines_of_rows_without_a_peer_or_with_one_that_fails():
     assert first_round(Row("start", "m", "float32", 1), {})[0] == [OURS]
     names, _ = first_round(Row("decode", "m", "float32", 8), {"llama.cpp fa": 1.0})
     assert names == [OURS, "llama.cpp", "llama.cpp fa", "llama.cpp fa passive",
-                     "llama.cpp fa no-mmap"]  # fmt: skip
-    assert set(names[1:]) <= set(LLAMA) and len(set(LLAMA)) == 2 ** len(LLAMA_FLAGS)
+                     "llama.cpp fa no-mmap", "llama.cpp fa kv"]  # fmt: skip
+    assert set(names[1:-1]) <= set(LLAMA) and len(set(LLAMA)) == 2 ** len(LLAMA_FLAGS)
     names, entries = first_round(Row("prefill", "m", "int8", 8), {})
     assert TRANSFORMERS not in names and fastest_way(entries) is None
 
@@ -262,21 +293,22 @@ def test_the_time_is_estimated_then_counted(tmp_path):
     weights = {"m": count_weights(tmp_path)}
     rows = [Row("decode", "m", "float32", 1), Row("start", "m", "float32", 1)]
     first, later = estimate_min(rows, weights, MACHINE, Scale(quick=False, rounds=3))
-    # By starting processes alone: ours and a peer, three more ways in the first round.
-    assert first == pytest.approx((5 + 1) * 3 / 60, rel=0.01)
-    assert later == pytest.approx((2 + 1) * 3 / 60, rel=0.01)
+    # By starting processes alone: ours and a peer twice, three more ways in the first round.
+    assert first == pytest.approx((6 + 1) * START_S / 60, rel=0.01)
+    assert later == pytest.approx((3 + 1) * START_S / 60, rel=0.01)
     # Another row of the kind tries one way more.
     again = [*rows, Row("decode", "m", "float32", 8)]
     assert estimate_min(again, weights, MACHINE, Scale(quick=False, rounds=3))[0] == pytest.approx(
-        first + 3 * 3 / 60, rel=0.01
+        first + 4 * START_S / 60, rel=0.01
     )
     slow = {"read_bytes_per_s": 1e6, "f32_flops_per_s": 1e6}
     assert estimate_min(rows, weights, slow, Scale(quick=False, rounds=3))[1] > 10 * later
     entries = {
         OURS: entry(9.0) | {"seconds": 7.0}, LLAMA[0]: entry(2.0) | {"seconds": 50.0},
         LLAMA[1]: entry(3.0) | {"seconds": 40.0}, TRANSFORMERS: {"runs": [], "not_run": "why"},
+        with_kv(LLAMA[1]): entry(2.5) | {"seconds": 30.0},
     }  # fmt: skip
-    assert next_round_min(rows, {rows[0].name: entries}) == pytest.approx((7 + 40 + 10) / 60)
+    assert next_round_min(rows, {rows[0].name: entries}) == pytest.approx((7 + 40 + 30) / 60)
 
 
 # ---- a machine that is busy ----
@@ -337,8 +369,8 @@ def test_the_page_of_a_run_that_was_cut(tmp_path):
     text = cpu_page.page(json.loads(json.dumps(data)))
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert (
-        "| gpt2-medium | float32 | 1 | 9300.0 (9100.0–9500.0) | 8000.0 fa | 1.16x | 1x, 90% "
-        "| 10000 | 93% | yes |" in rows
+        "| gpt2-medium | float32 | 1 | 9300.0 (9100.0–9500.0) | 8000.0 fa | 1.14x | 1x, 90% "
+        "| – | 10000 | 93% | yes |" in rows
     )
     assert any("not run: no peers" in row and row.endswith("| – |") for row in rows)
     assert any("| 1.0 / 1.0 | 2.0 / 2.0 | 1 of 2 | **no** |" in row for row in rows)

@@ -4,9 +4,9 @@ import statistics
 
 import report
 from cpu_rows import (
-    LLAMA, LONG, MEMORY_BEYOND_BYTES_MAX, OURS, PROMPT, START_S_MAX, TRANSFORMERS,
-    VERSION_MS_MAX, Weights, all_rows, allowed_to_runs, best_peer, is_met, median, share_reached,
-    wanted_text,
+    LLAMA, LONG, MEMORY_BEYOND_BYTES_MAX, MODE_FACTOR, OURS, PROMPT, START_S_MAX, TRANSFORMERS,
+    VERSION_MS_MAX, Weights, all_rows, allowed_to_runs, best_peer, fastest_way, is_met, median,
+    paired_ratios, share_reached, wanted_text, with_kv,
 )  # fmt: skip
 
 PAGE = """# lmtp-serve on a CPU beside llama.cpp and transformers
@@ -17,7 +17,9 @@ Written by `{command}` on {date}, in {minutes:.0f} minutes.
 - Measured in the same run, {threads} threads: {roofline}.
 - Programs: {versions}.
 - {threads} threads for every engine, the same random weights for all; {rounds_text}. Engines run
-  in turns, lmtp-serve stands still while another one is measured.
+  in turns, lmtp-serve stands still while another one is measured. Ratios are medians of the rounds'
+  (with quartiles); a round does not count in which the readings of the machine right before and
+  behind both runs differ by more than {factor}x.
 - llama.cpp: Release, built for this processor, its defaults; of flash attention on (*fa*) or off,
   threads that spin while they wait or sleep (*passive*), and weights mapped or read into memory
   (*no-mmap*), each tried in this order on the fastest so far, what was fastest in round one;
@@ -32,9 +34,9 @@ DECODE = f"""## Decoding
 Tokens per second, all streams together, behind prompts of {PROMPT}: ours over the socket while all
 streams decode, sampling, log probabilities and JSON included; llama.cpp by `llama-batched-bench`,
 without any of these. *Allowed*: what the weights that a step reads and the read bandwidth make
-possible (for float32 also the peak, where that is less); the cache is not counted. A single
-stream's bandwidth is the better of two readings, right before and behind each of our runs; for
-the others the best of the whole run counts.
+possible (for float32 also the peak, where that is less); the cache is not counted. Bandwidth and
+peak are the better of two readings, right before and behind each of our runs. *Same KV type*: the
+ratio to llama.cpp with keys and values of our type; it comes with float16.
 
 """
 
@@ -88,9 +90,21 @@ def met_cell(met):
     return {True: "yes", False: "**no**", None: "–"}[met]
 
 
-def ratio_cell(entries):
-    ours, (_, theirs) = median(entries.get(OURS)), best_peer(entries)
-    return f"{ours / theirs:.2f}x" if ours and theirs else "–"
+def ratio_cell(entries, peer=None):
+    """The median of the rounds' ratios, their quartiles, and how many they are."""
+    ratios = paired_ratios(entries, peer or best_peer(entries)[0])
+    if not ratios:
+        return "–"
+    text = f"{statistics.median(ratios):.2f}x"
+    if len(ratios) > 1:
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        text += f" ({low:.2f}–{high:.2f} of {len(ratios)})"
+    return text
+
+
+def kv_ratio_cell(entries):
+    """To llama.cpp with our type of keys and values."""
+    return ratio_cell(entries, with_kv(fastest_way(entries)))
 
 
 def allowed_cells(row, entries, weights, machine):
@@ -106,7 +120,8 @@ def allowed_cells(row, entries, weights, machine):
 
 def decode_row(row, entries, weights, machine):
     return (row.model, row.dtype, row.size, spread(entries.get(OURS)), llama_cell(entries),
-            ratio_cell(entries), wanted_text(row), *allowed_cells(row, entries, weights, machine),
+            ratio_cell(entries), wanted_text(row), kv_ratio_cell(entries),
+            *allowed_cells(row, entries, weights, machine),
             met_cell(is_met(row, entries, weights, machine)))  # fmt: skip
 
 
@@ -125,7 +140,7 @@ def streams_row(row, entries, _weights, _machine):
         for key in ("p50_ms", "p99_ms")
     ]
     return (row.dtype, row.size, spread(ours), llama_cell(entries), ratio_cell(entries),
-            wanted_text(row), *gaps, same_first_tokens(ours, theirs),
+            wanted_text(row), kv_ratio_cell(entries), *gaps, same_first_tokens(ours, theirs),
             met_cell(is_met(row, entries)))  # fmt: skip
 
 
@@ -161,15 +176,15 @@ def start_rows(row, entries):
 
 
 SECTIONS = (
-    ("decode", DECODE, decode_row, "llr" + "r" * 6 + "l",
-     ("shape", "dtype", "streams", "lmtp-serve", "llama.cpp", "ratio", "wanted", "allowed",
-      "of that", "met")),
+    ("decode", DECODE, decode_row, "llr" + "r" * 7 + "l",
+     ("shape", "dtype", "streams", "lmtp-serve", "llama.cpp", "ratio", "wanted", "same KV type",
+      "allowed", "of that", "met")),
     ("prefill", PREFILL, prefill_row, "llr" + "r" * 7 + "l",
      ("shape", "dtype", "tokens", "lmtp-serve", "llama.cpp", "transformers", "ratio", "wanted",
       "allowed", "of that", "met")),
-    ("streams", STREAMS, streams_row, "lr" + "r" * 7 + "l",
+    ("streams", STREAMS, streams_row, "lr" + "r" * 8 + "l",
      ("dtype", "streams", "lmtp-serve, tok/s", "llama-server, tok/s", "ratio", "wanted",
-      "p50, ours / theirs", "p99, ours / theirs", "same", "met")),
+      "same KV type", "p50, ours / theirs", "p99, ours / theirs", "same", "met")),
 )  # fmt: skip
 
 
@@ -215,5 +230,6 @@ def page(data):
     rounds = "one round" if count == 1 else f"medians of {count} rounds (lowest–highest)"
     if left_out := facts.get("rounds_left_out", 0):
         rounds += f", {left_out} more left out for lack of time"
-    return PAGE.format(**facts, rounds_text=rounds, roofline=describe_roofline(data["machine"]),
+    return PAGE.format(**facts, factor=MODE_FACTOR, rounds_text=rounds,
+                       roofline=describe_roofline(data["machine"]),
                        sections="\n".join(sections))  # fmt: skip

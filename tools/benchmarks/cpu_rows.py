@@ -14,9 +14,13 @@ OURS = "lmtp-serve"
 # Ways to run llama.cpp: with flash attention; with threads that sleep while they wait, where gcc's
 # OpenMP lets them spin; with the weights read into memory, not mapped.
 LLAMA_FLAGS = ("fa", "passive", "no-mmap")
+# Beside that, with keys and values of the type that ours have; it comes with float16.
+KV = "kv"
+KV_DTYPES = ("float32", "bfloat16")
 TRANSFORMERS = "transformers"
 TRANSFORMERS_DTYPES = ("float32", "bfloat16")
 BANDWIDTH_WANTED = 0.9
+MODE_FACTOR = 1.3  # between readings of the machine in the same mode
 START_S_MAX = 2.5
 VERSION_MS_MAX = 20  # of lmtp-serve --version: what any start of it takes
 MEMORY_BEYOND_BYTES_MAX = 300_000_000
@@ -77,6 +81,14 @@ def all_rows():
 # ---- the engines of a row, in turns ----
 
 
+def has_kv(row):
+    return row.kind in ("decode", "streams") and row.dtype in KV_DTYPES
+
+
+def with_kv(name):
+    return f"{name} {KV}"
+
+
 def has_transformers(row):
     return row.kind == "prefill" and row.dtype in TRANSFORMERS_DTYPES
 
@@ -114,16 +126,23 @@ def llama_ways(entries, number, flags, settled):
         yield llama_name([*(fastest_way(entries) or llama_name(kept)).split(), flag])
 
 
+def llama_turns(row, results, number, flags):
+    entries = results[row.name]
+    yield from llama_ways(entries, number, flags, settled_way(row, results))
+    way = fastest_way(entries)
+    if has_kv(row) and way:
+        yield with_kv(way)
+
+
 def flags_to_try(flags, settled):
     return [flag for flag in flags if flag == "fa"] if settled else flags
 
 
 def names_in_turn(row, results, number, flags):
     """The engines that round `number` measures in this row; the order alternates."""
-    entries = results[row.name]
     groups = [[OURS]]
     if row.kind != "start":
-        groups.append(llama_ways(entries, number, flags, settled_way(row, results)))
+        groups.append(llama_turns(row, results, number, flags))
     if has_transformers(row):
         groups.append([TRANSFORMERS])
     return itertools.chain.from_iterable(groups if number % 2 else reversed(groups))
@@ -225,6 +244,25 @@ def best_peer(entries):
     return name, measured[name]
 
 
+def is_same_mode(*runs):
+    """Whether the machine was the same beside these runs, by what was read right before and behind
+    each. Pages of before have no such readings."""
+    readings = [reading for run in runs for reading in run.get("readings", ())]
+    return all(
+        max(values) <= MODE_FACTOR * min(values)
+        for values in ([reading[key] for reading in readings] for key in (readings or [{}])[0])
+    )
+
+
+def paired_ratios(entries, peer):
+    """Ours to the peer's, of each round that found the machine in one mode for both."""
+    runs = [(entries.get(name) or {}).get("runs", ()) for name in (OURS, peer)]
+    return [
+        ours["tokens_per_s"] / theirs["tokens_per_s"]
+        for ours, theirs in zip(*runs) if is_same_mode(ours, theirs)
+    ]  # fmt: skip
+
+
 def is_met(row, entries, weights=None, machine=None):
     """True, False, or None if a figure is missing."""
     if row.kind == "start":
@@ -234,11 +272,11 @@ def is_met(row, entries, weights=None, machine=None):
         if None in figures.values():
             return None
         return all(figures[key] <= limit for key, limit in limits.items())
-    ours = median(entries.get(OURS))
-    peer, theirs = best_peer(entries)
-    if ours is None or theirs is None:
+    peer, _ = best_peer(entries)
+    ratios = paired_ratios(entries, peer)
+    if not ratios:
         return None
-    met = ours >= row.wanted * theirs
+    met = statistics.median(ratios) >= row.wanted
     if row.kind == "streams":
         met &= median(entries[OURS], "p99_ms") < median(entries[peer], "p99_ms")
     if wants_bandwidth(row):

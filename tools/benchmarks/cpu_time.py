@@ -1,12 +1,13 @@
 """How long `tools/bench cpu` takes: first estimated, then by what the rounds before took."""
 
 from cpu_rows import (
-    OURS, PROMPT, TRANSFORMERS, allowed_tokens_per_s, fastest_way, flags_to_try, has_transformers,
+    OURS, PROMPT, TRANSFORMERS, allowed_tokens_per_s, fastest_way, flags_to_try, has_kv,
+    has_transformers, with_kv,
 )  # fmt: skip
 
-MINUTES_MAX = 60
-ROOFLINE_S = 10  # measured before each model and dtype
-START_S = 3  # of a process, until its weights are there
+MINUTES_MAX = 240
+ROOFLINE_S = 1.5  # measured before and behind each run
+START_S = 3 + 2 * ROOFLINE_S  # of a process, until its weights are there
 SHARE = 0.4  # of what the machine allows: roughly what engines reach
 
 
@@ -30,7 +31,7 @@ def estimate_min(rows, weights, machine, scale):
     settled = set()
     for row in rows:
         alone = seconds_of(row, weights[row.model], machine, scale)
-        num_peers = (row.kind != "start") + has_transformers(row)
+        num_peers = (row.kind != "start") + has_kv(row) + has_transformers(row)
         later += alone * (1 + num_peers)
         tries = ()
         if row.kind != "start":
@@ -45,6 +46,7 @@ def next_round_min(rows, results):
     seconds = 0.0
     for row in rows:
         entries = results.get(row.name, {})
-        for name in (OURS, fastest_way(entries), TRANSFORMERS):
+        way = fastest_way(entries)
+        for name in (OURS, way, with_kv(way), TRANSFORMERS):
             seconds += entries.get(name, {}).get("seconds", 0.0)
-    return (seconds + ROOFLINE_S * len({(row.model, row.dtype) for row in rows})) / 60
+    return seconds / 60

@@ -17,6 +17,7 @@ BUILD_TIMEOUT_S = 3600
 CONVERT_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 600
 GGUF_KINDS = {"float32": "f32", "bfloat16": "bf16", "int8": "q8_0", "int4": "q4_0"}
+KV_KINDS = {"float32": "f32", "bfloat16": "bf16"}  # where those of the flag "kv" are asked for
 # Size of a stream in llama.cpp's cache, which is read in pieces of 256.
 CELLS_OF_STREAM = 256
 
@@ -77,6 +78,11 @@ class LlamaCpp:
         self.flash_attention = "fa" in flags
         self.environment = {"OMP_WAIT_POLICY": "passive"} if "passive" in flags else {}
         self.load = ["--load-mode", "none"] if "no-mmap" in flags else []
+        self.own_kv = "kv" in flags
+
+    def kv(self, dtype):
+        kind = KV_KINDS[dtype] if self.own_kv else "f16"
+        return ["-ctk", kind, "-ctv", kind]
 
     def gguf(self, model, dtype):
         """The file beside the folder `model` with the same weights, made where it is missing."""
@@ -99,7 +105,7 @@ class LlamaCpp:
             [self.folder / "bin" / "llama-batched-bench", "-m", self.gguf(model, dtype),
              "-npp", prompt, "-ntg", count, "-npl", batch, "-c", batch * CELLS_OF_STREAM,
              "-t", threads, "-fa", "on" if self.flash_attention else "off", *self.load,
-             "--output-format", "jsonl"],
+             *self.kv(dtype), "--output-format", "jsonl"],
             RUN_TIMEOUT_S, env={**os.environ, **self.environment},
         )  # fmt: skip
         return read_batched_bench(text, batch, count)
@@ -114,7 +120,7 @@ class LlamaCpp:
         return read_bench(text, count)
 
     def server(self, model, dtype, streams, threads):
-        return LlamaServer(self, self.gguf(model, dtype), streams, threads)
+        return LlamaServer(self, self.gguf(model, dtype), streams, threads, self.kv(dtype))
 
 
 def read_batched_bench(text, batch, count):
@@ -139,12 +145,12 @@ class LlamaServer(Server):
 
     name = "llama-server"
 
-    def __init__(self, llama, gguf, streams, threads):
+    def __init__(self, llama, gguf, streams, threads, kv):
         port = free_port()
         super().__init__(
             [llama.folder / "bin" / "llama-server", "-m", gguf, "--host", "127.0.0.1",
              "--port", port, "--parallel", streams, "-c", streams * CELLS_OF_STREAM,
              "-t", threads, "-fa", "on" if llama.flash_attention else "off", *llama.load,
-             "--offline"],
+             *kv, "--offline"],
             port, llama.environment,
         )  # fmt: skip

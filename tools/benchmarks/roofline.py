@@ -8,7 +8,7 @@ import tempfile
 from servers import ROOT
 
 SOURCE = ROOT / "kernels" / "bench" / "roofline.cpp"
-BUFFER_MB = 2048  # many times any cache
+BUFFER_MB = 512  # many times any cache
 TIMEOUT_S = 300
 
 

@@ -28,6 +28,7 @@ KERNELS_ONLY = r"(immintrin|x86intrin|cpuid|arm_neon|hwy/|omp\.h)"
 
 # Files in which a backend is chosen by the preprocessor; each says why.
 PREPROCESSOR_ALLOWED = {
+    "kernels/bench/multiply_add.h": "a loop for each width of vectors, without the kernels",
     "kernels/cpu/worker_pool.cpp": "the pause instruction of a spinning thread",
 }
 
