@@ -27,10 +27,9 @@ template <typename Vector>
   for (const Vector& chain : chains) keep(chain);
 }
 
-template <int kBytes>
-struct FloatVector {
-  using Type = float __attribute__((vector_size(kBytes)));
-};
+using Float4 = float __attribute__((vector_size(16)));
+using Float8 = float __attribute__((vector_size(32)));
+using Float16 = float __attribute__((vector_size(64)));
 
 // A loop of them for an instruction set.
 struct MultiplyAdds {
@@ -42,13 +41,13 @@ struct MultiplyAdds {
   }
 };
 
-inline void multiply_add_16(std::int64_t steps) { multiply_add<FloatVector<16>::Type>(steps); }
+inline void multiply_add_16(std::int64_t steps) { multiply_add<Float4>(steps); }
 #ifdef __x86_64__
 [[gnu::target("avx2,fma")]] inline void multiply_add_32(std::int64_t steps) {
-  multiply_add<FloatVector<32>::Type>(steps);
+  multiply_add<Float8>(steps);
 }
 [[gnu::target("avx512f,fma")]] inline void multiply_add_64(std::int64_t steps) {
-  multiply_add<FloatVector<64>::Type>(steps);
+  multiply_add<Float16>(steps);
 }
 #endif
 
