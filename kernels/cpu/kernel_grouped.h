@@ -88,7 +88,7 @@ template <int kRows>
   for (int r = 0; r < kRows; ++r) {
     const F unit = broadcast(units[r]);
     for (int v = 0; v < kTileVectors; ++v) {
-      products[r][v] = added_in_order(dot_nibbles(codes[v], unit, products[r][v]));
+      products[r][v] = settled(dot_nibbles(codes[v], unit, products[r][v]));
     }
   }
 }

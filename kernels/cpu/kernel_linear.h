@@ -47,6 +47,49 @@ template <int kVectors>
   }
 }
 
+// sums[r][v] += a[r] * w[v] for one unit of two inputs. a is [2][kRows]. The products of all lower
+// inputs go first, so that few registers hold factors.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void add_widened(const float* a, const float* weights,
+                                               std::int64_t panel_size,
+                                               F (&sums)[kRows][kVectors]) {
+  if constexpr (kRows < kVectors) {
+    F lower[kRows];
+    F upper[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      lower[r] = broadcast(a[r]);
+      upper[r] = broadcast(a[kRows + r]);
+    }
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const F pairs = load(weights + vector_offset(v, panel_size));
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][v] = multiply_add(lower[r], lower_bf16(pairs), sums[r][v]);
+        sums[r][v] = multiply_add(upper[r], upper_bf16(pairs), sums[r][v]);
+      }
+    }
+    return;
+  }
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    F held[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const F pairs = load(weights + vector_offset(v, panel_size));
+      held[v] = half == 0 ? lower_bf16(pairs) : upper_bf16(pairs);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const F input = broadcast(a[half * kRows + r]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = settled(multiply_add(input, held[v], sums[r][v]));
+      }
+    }
+  }
+}
+
 // sums[r][v] += a[u][r] * w[u][v] for units u in order. a is [count][kRows]. Whichever of the two
 // factors is fewer stays in registers, so that nothing is spilled.
 template <WeightType kType, int kRows, int kVectors>
@@ -58,7 +101,12 @@ template <WeightType kType, int kRows, int kVectors>
   constexpr int kHeld = kHoldsInputs ? kRows : kVectors;
   constexpr int kPassing = kHoldsInputs ? kVectors : kRows;
   // NOLINTEND(bugprone-branch-clone)
-  for (std::int64_t u = 0; u < count; ++u, a += kRows, weights += kPanelColumns) {
+  for (std::int64_t u = 0; u < count;
+       ++u, a += kRows * kUnitFloats<kType>, weights += kPanelColumns) {
+    if constexpr (kUnitFloats<kType> == 2) {
+      add_widened<kRows, kVectors>(a, weights, panel_size, sums);
+      continue;
+    }
     F held[kHeld];
 #pragma GCC unroll 16
     for (int h = 0; h < kHeld; ++h) {
@@ -148,7 +196,7 @@ inline void gemv_tile(const LinearWork& work, const GemvWeights& from) {
     for (std::int64_t u = 0; u < (left < kUnitsAhead ? left : kUnitsAhead); ++u) {
       prefetch<kVectors>(ahead, panel_size);
       accumulate<kType, kRows, kVectors>(inputs, weights, panel_size, 1, sums);
-      inputs += kRows;
+      inputs += kRows * kUnitFloats<kType>;
       weights += kPanelColumns;
       ahead += kPanelColumns;
     }
@@ -200,7 +248,7 @@ void gemm_tile(const float* a, const float* panel, std::int64_t count,
     std::int64_t left = count;
     for (; left >= kUnitsPerStep; left -= kUnitsPerStep) {
       accumulate<kType, kRows, kTileVectors>(inputs, weights, 0, kUnitsPerStep, sums);
-      inputs += kUnitsPerStep * kRows;
+      inputs += kUnitsPerStep * kRows * kUnitFloats<kType>;
       weights += kUnitsPerStep * kPanelColumns;
       cursor.step();
     }
@@ -258,9 +306,10 @@ inline void gemm_linear(Stream& stream, const LinearWork& work, float* sums_of_a
         for (int tile = 0; tile < tiles.count; ++tile) {
           const std::int64_t row = tiles.start(tile);
           const int height = tiles.height(tile);
-          Tiles<kType>::kGemm[height](work.units + row * num_units + first * height,
-                                      tasks.panel(task, p) + first * kPanelColumns, count, cursor,
-                                      sums + p * sums_size + row * kPanelColumns);
+          Tiles<kType>::kGemm[height](
+              work.units + (row * num_units + first * height) * kUnitFloats<kType>,
+              tasks.panel(task, p) + first * kPanelColumns, count, cursor,
+              sums + p * sums_size + row * kPanelColumns);
         }
       }
     }
@@ -268,7 +317,8 @@ inline void gemm_linear(Stream& stream, const LinearWork& work, float* sums_of_a
   });
 }
 
-// x as units [tile][unit][height], so that a tile's rows come from one line of the cache.
+// x as units [tile][unit][kUnitFloats][height], so that a tile's rows come from one line of the
+// cache.
 template <WeightType kType>
 inline void interleave_rows(Stream& stream, const LinearArgs& args, std::int64_t num_units,
                             const RowTiles& tiles, float* units, float* row_scales) {
@@ -285,7 +335,7 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, std::int64_t
     const std::int64_t end = first + kUnitsPerPart < num_units ? first + kUnitsPerPart : num_units;
     const std::int64_t row = tiles.start(tile);
     const int height = tiles.height(tile);
-    float* to = units + row * num_units;
+    float* to = units + row * num_units * kUnitFloats<kType>;
     float inverses[kTileRowsMax];
     for (int r = 0; r < height; ++r) inverses[r] = inverse_scale<kType>(row_scales, row + r);
     const auto units_of = [&](int r, std::int64_t at) {
@@ -294,7 +344,15 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, std::int64_t
     if (height == 1) {
       for (std::int64_t at = first; at < end; at += kLanes) {
         const int count = end - at < kLanes ? static_cast<int>(end - at) : kLanes;
-        store_first(to + at, units_of(0, at), count);
+        const F some = units_of(0, at);
+        if constexpr (kUnitFloats<kType> == 2) {
+          float both[2 * kLanes];
+          store(both, zip_lower(lower_bf16(some), upper_bf16(some)));
+          store(both + kLanes, zip_upper(lower_bf16(some), upper_bf16(some)));
+          __builtin_memcpy(to + 2 * at, both, 2 * sizeof(float) * static_cast<unsigned>(count));
+        } else {
+          store_first(to + at, some, count);
+        }
       }
       return;
     }
@@ -305,7 +363,13 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, std::int64_t
         for (int r = 0; r < kLanes; ++r) some[r] = r < count ? units_of(upper + r, at) : zero();
         transpose(some);
         for (int i = 0; i < kLanes && at + i < end; ++i) {
-          store_first(to + (at + i) * height + upper, some[i], count);
+          float* unit = to + (at + i) * height * kUnitFloats<kType> + upper;
+          if constexpr (kUnitFloats<kType> == 2) {
+            store_first(unit, lower_bf16(some[i]), count);
+            store_first(unit + height, upper_bf16(some[i]), count);
+          } else {
+            store_first(unit, some[i], count);
+          }
         }
       }
     }
@@ -321,7 +385,7 @@ inline void linear_of(Stream& stream, const LinearArgs& args) {
     return;
   }
   const RowTiles tiles{m, static_cast<int>((m + kTileRowsMax - 1) / kTileRowsMax)};
-  const std::int64_t num_interleaved = m * args.weight.num_units();
+  const std::int64_t num_interleaved = m * args.weight.num_units() * kUnitFloats<kType>;
   const LinearShape& shape = stream.backend().linear_shape;
   const bool is_gemv = m <= shape.gemv_rows_max && m <= kTileRowsMax;
   const std::int64_t num_sums =

@@ -17,7 +17,7 @@ struct BlockShape {
 struct LinearWork {
   const LinearArgs& args;
   const float* panels;
-  const float* units;       // [tile][unit][height]
+  const float* units;       // [tile][unit][kUnitFloats][height]
   const float* row_scales;  // [m], kInt8 alone
 };
 

@@ -79,14 +79,17 @@ inline F units_of_int8(const F (&numbers)[4]) {
   return _mm256_castsi256_ps(
       _mm256_xor_si256(_mm256_permutevar8x32_epi32(packed, order), _mm256_set1_epi8(-128)));
 }
-inline F dot_bf16(F a, F b, F sum) {
-  const __m256i x = _mm256_castps_si256(a);
-  const __m256i y = _mm256_castps_si256(b);
+inline F lower_bf16(F pairs) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+inline F upper_bf16(F pairs) {
   const __m256i high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
-  sum = multiply_add(_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
-                     _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)), sum);
-  return multiply_add(_mm256_castsi256_ps(_mm256_and_si256(x, high)),
-                      _mm256_castsi256_ps(_mm256_and_si256(y, high)), sum);
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), high));
+}
+inline constexpr bool kWidensInputs = true;
+inline F dot_bf16(F a, F b, F sum) {
+  sum = multiply_add(lower_bf16(a), lower_bf16(b), sum);
+  return multiply_add(upper_bf16(a), upper_bf16(b), sum);
 }
 inline F dot_int8(F a, F b, F sum) {
   const __m256i x = _mm256_castps_si256(a);
@@ -147,8 +150,8 @@ inline F dot_nibbles(F nibbles, F bytes, F sum) {
       _mm256_castps_si256(sum),
       _mm256_maddubs_epi16(_mm256_castps_si256(nibbles), _mm256_castps_si256(bytes))));
 }
-// Keeps gcc from adding in another order, for which it has too few registers.
-inline F added_in_order(F sum) {
+// Keeps gcc from adding in another order, and from moving sums about: there are few registers.
+inline F settled(F sum) {
   asm("" : "+x"(sum));
   return sum;
 }

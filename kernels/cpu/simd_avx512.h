@@ -69,6 +69,8 @@ inline F power_of_two(F v) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
 }
 // The lower and the upper bf16 of units, as f32.
+inline constexpr bool kWidensInputs = false;
+inline F settled(F sum) { return sum; }
 inline F lower_bf16(F units) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(units), 16));
 }

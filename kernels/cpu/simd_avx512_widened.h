@@ -39,7 +39,6 @@ inline F dot_nibbles(F nibbles, F bytes, F sum) {
       _mm512_castps_si512(sum),
       _mm512_maddubs_epi16(_mm512_castps_si512(nibbles), _mm512_castps_si512(bytes))));
 }
-inline F added_in_order(F sum) { return sum; }
 inline F add_nibble_dots(F sum, F dots) {
   return _mm512_castsi512_ps(
       _mm512_add_epi32(_mm512_castps_si512(sum),

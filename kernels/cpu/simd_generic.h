@@ -89,13 +89,17 @@ inline F units_of_int8(const F (&numbers)[4]) {
   __builtin_memcpy(&result, units, sizeof(result));
   return result;
 }
+// Of pairs of bf16 as f32.
+inline F lower_bf16(F pairs) { return reinterpret_cast<F>(reinterpret_cast<I>(pairs) << 16); }
+inline F upper_bf16(F pairs) {
+  return reinterpret_cast<F>((reinterpret_cast<I>(pairs) >> 16) << 16);
+}
+// Whether the inputs of a linear of bf16 are widened once, before all products.
+inline constexpr bool kWidensInputs = false;
 // sum + the two products of bf16 pairs, the lower ones first.
 inline F dot_bf16(F a, F b, F sum) {
-  const I x = reinterpret_cast<I>(a);
-  const I y = reinterpret_cast<I>(b);
-  sum = multiply_add(reinterpret_cast<F>(x << 16), reinterpret_cast<F>(y << 16), sum);
-  return multiply_add(reinterpret_cast<F>((x >> 16) << 16), reinterpret_cast<F>((y >> 16) << 16),
-                      sum);
+  sum = multiply_add(lower_bf16(a), lower_bf16(b), sum);
+  return multiply_add(upper_bf16(a), upper_bf16(b), sum);
 }
 // sum + the four products of unsigned bytes of a with signed ones of b; lanes of sum and of the
 // result hold the bits of an int32.
@@ -154,7 +158,7 @@ inline F e4m3_byte(F words) {
 // larger than any group, sums are the int32 themselves, and may start with any.
 inline constexpr int kNibbleDotsMax = 8;
 inline F dot_nibbles(F nibbles, F bytes, F sum) { return dot_int8(nibbles, bytes, sum); }
-inline F added_in_order(F sum) { return sum; }
+inline F settled(F sum) { return sum; }
 inline F add_nibble_dots(F sum, F dots) {
   return reinterpret_cast<F>(reinterpret_cast<I>(sum) + reinterpret_cast<I>(dots));
 }
