@@ -80,14 +80,14 @@ inline void score_blocks(const float* const* queries, const float* const* keys, 
   }
   for (int row = 0; row < rows; ++row) {
     F key[kVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       key[v] = load(keys[v / kKeyVectors] + row * kBlockSize + v % kKeyVectors * kLanes);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int q = 0; q < kQueries; ++q) {
       const F query = broadcast(queries[q][row]);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) sums[q][v] = dot<kType>(query, key[v], sums[q][v]);
     }
   }
