@@ -253,6 +253,8 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
       options_.max_total_tokens > 0 ? options_.max_total_tokens : options_.batch.max_total_tokens;
   served.options.batch = options_.batch;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
+  served.options.trace = options_.trace;
+  served.options.name = source.name;
   served.memory.weights_bytes = memory->weights_bytes;
   served.memory.kv_bytes_min = memory->kv_bytes_min;
   served.memory.kv_bytes = options_.kv_cache_bytes;

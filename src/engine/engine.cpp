@@ -22,8 +22,9 @@ constexpr std::chrono::milliseconds kGatherTimeMax{5};
 // What the last step gave is delivered while this one runs; where the agent runs ahead, this one
 // has been started by the last, and the next one is started as well.
 void Engine::Impl::step() {
+  const EngineTrace::Turn turn(trace);
   if (steps.empty()) {
-    const scheduler::StepPlan& plan = scheduler->plan(pace.limits(options.debug));
+    const scheduler::StepPlan& plan = this->plan();
     if (plan.empty()) {
       if (scheduler->num_held() > 0) return wait_for_answers();
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
@@ -42,9 +43,7 @@ void Engine::Impl::step() {
   const Result<void> done = finish();
   if (done) {
     device_wait += steps.result().device_wait;
-    queue_events(scheduler->commit(steps.result()), last_finish);
-    controlled.committed();
-    steps.begin_masks(*scheduler);
+    commit();
   } else {
     ++num_failed_steps;
     log::error("a step failed: " + done.error().message);
@@ -62,13 +61,30 @@ void Engine::Impl::step() {
   busy += now - std::exchange(busy_since, now);
 }
 
+const scheduler::StepPlan& Engine::Impl::plan() {
+  const EngineTrace::Slice slice(trace, "plan");
+  return scheduler->plan(pace.limits(options.debug));
+}
+
+void Engine::Impl::commit() {
+  const EngineTrace::Slice slice(trace, "commit");
+  queue_events(scheduler->commit(steps.result()), last_finish);
+  controlled.committed();
+  steps.begin_masks(*scheduler);
+}
+
 // Commands and the deadline of a stop are handled only while no step is in flight, so no step is
 // started ahead if there are any. A request that arrives after this check waits one step longer.
 void Engine::Impl::start_ahead() {
   if (!options.debug.run_ahead || !agent->runs_ahead() || steps.newest().error) return;
   if (stop_at || !inbox->queue.empty() || controlled.has_choices()) return;
-  const scheduler::StepPlan& plan = scheduler->plan_ahead(pace.limits(options.debug));
+  const scheduler::StepPlan& plan = this->plan_ahead();
   if (!plan.empty()) start(plan);
+}
+
+const scheduler::StepPlan& Engine::Impl::plan_ahead() {
+  const EngineTrace::Slice slice(trace, "plan ahead");
+  return scheduler->plan_ahead(pace.limits(options.debug));
 }
 
 // What could run needs blocks that held sequences have.
@@ -81,7 +97,12 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
   steps.start(*agent, plan, *scheduler);
   const Clock::time_point since = steps.newest().since;
   for (const auto& [key, num_cached] : plan.admitted) {
-    streams.at(key).record.admitted(metrics, num_cached, since);
+    Stream& stream = streams.at(key);
+    stream.record.admitted(metrics, num_cached, since);
+    if (trace.is_on()) {
+      const int num_missing = scheduler->sequence(key)->num_to_compute() - num_cached;
+      trace.admitted(stream.trace, num_cached, num_missing, stream.record.arrival(), since);
+    }
     queue.admitted(key, since);
   }
   queue.planned(plan.num_admissions, scheduler->num_waiting(), since);
@@ -95,11 +116,38 @@ Result<void> Engine::Impl::finish() {
   num_steps_ahead += step.is_ahead ? 1 : 0;
   metrics.step_tokens.add(step.num_tokens);
   metrics.step_streams.add(step.num_rows);
-  if (step.error) return std::move(done);
   const Clock::time_point now = Clock::now();
-  pace.add(step.num_tokens, step.num_rows,
-           now - std::max(step.since, std::exchange(last_finish, now)), step.num_moves);
+  const Clock::time_point since = std::max(step.since, last_finish);
+  if (trace.is_on()) trace_step(step, !done, since, now);
+  if (step.error) return std::move(done);
+  last_finish = now;
+  pace.add(step.num_tokens, step.num_rows, now - since, step.num_moves);
   return std::move(done);
+}
+
+// Of a stream's rows none begins before the one before it has ended.
+void Engine::Impl::trace_step(const StartedStep& step, bool failed, Clock::time_point since,
+                              Clock::time_point now) {
+  const MaskPool::Counts& masks = steps.mask_counts();
+  trace.step({.plan = step.plan,
+              .number = num_steps,
+              .is_ahead = step.is_ahead,
+              .failed = failed,
+              .num_blocks_free = scheduler->pool().num_free(),
+              .num_waiting = scheduler->num_waiting(),
+              .num_running = scheduler->num_running(),
+              .num_preemptions = scheduler->counters().num_preemptions,
+              .num_masks = masks.num_masks,
+              .num_late_masks = masks.num_late});
+  if (failed) return;
+  for (std::size_t i = 0; i < step.plan->rows.size(); ++i) {
+    const scheduler::Sequence* const sequence = scheduler->sequence_of(*step.plan, i);
+    if (sequence == nullptr) continue;
+    const auto stream = streams.find(sequence->key);
+    if (stream == streams.end()) continue;
+    trace.row(stream->second.trace, *sequence, step.plan->rows[i], steps.result().rows[i].skipped,
+              since, now);
+  }
 }
 
 // Requests that arrive together start together: otherwise the first one's step would delay the

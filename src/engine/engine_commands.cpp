@@ -56,7 +56,13 @@ void Engine::Impl::apply(Request& request) {
         check_adapter(*request.adapter, scheduler->pool().num_total() + 1, limits);
     if (!fits) return refuse(request, fits.error());
   }
-  streams.emplace(request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
+  const auto begun = streams.emplace(
+      request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
+  Stream& stream = begun.first->second;
+  if (trace.is_on()) {
+    stream.trace = trace.begin(request.key, request.kind, static_cast<int>(request.prompt.size()),
+                               request.params.max_tokens, request.arrival);
+  }
   if (request.wants_notices) queue.begin(request.key, Clock::now());
   const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
   const StreamKey key = request.key;
@@ -79,7 +85,9 @@ void Engine::Impl::begin_fork(const Request& request) {
   const auto begun = scheduler->fork(request.fork->key, key, request.fork->changes);
   if (!begun) return refuse(request, begun.error());
   const bool wants_notices = streams.at(request.fork->key).wants_notices;
-  streams.emplace(key, Stream{request.sink, StreamRecord(request), wants_notices});
+  const auto fork =
+      streams.emplace(key, Stream{request.sink, StreamRecord(request), wants_notices});
+  if (trace.is_on()) trace_fork(key, fork.first->second);
   if (wants_notices) queue.begin(key, Clock::now());
   outbox.add(key.connection, request.sink, *begun);
 }
@@ -107,7 +115,7 @@ void Engine::Impl::end(const StreamKey& key, const std::optional<Error>& error) 
   const auto at = streams.find(key);
   scheduler->remove(key);
   if (error) return end_with_error(at, *error);
-  end_stream(at);
+  end_stream(at, kFinishNames[static_cast<std::size_t>(FinishReason::kStop)]);
 }
 
 void Engine::Impl::begin_fork(const StreamKey& parent, const StreamKey& child,
@@ -117,8 +125,16 @@ void Engine::Impl::begin_fork(const StreamKey& parent, const StreamKey& child,
   outbox.add(child.connection, sink,
              SampleForked{child.stream, child.sample, parent.sample, begun.num_shared,
                           begun.num_backtracked});
-  streams.emplace(child, Stream{sink, StreamRecord(forked.record, child), forked.wants_notices,
-                                forked.has_gap});
+  const auto fork = streams.emplace(child, Stream{sink, StreamRecord(forked.record, child),
+                                                  forked.wants_notices, forked.has_gap});
+  if (trace.is_on()) trace_fork(child, fork.first->second);
+}
+
+void Engine::Impl::trace_fork(const StreamKey& key, Stream& stream) {
+  const scheduler::Sequence* const sequence = scheduler->sequence(key);
+  if (sequence == nullptr) return;
+  stream.trace = trace.begin(key, sequence->kind, sequence->num_prompt, sequence->params.max_tokens,
+                             stream.record.arrival());
 }
 
 void Engine::Impl::apply(CancelCommand& cancel) {

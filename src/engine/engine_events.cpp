@@ -3,12 +3,14 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <variant>
 
 #include "engine_impl.h"
 #include "lmtp/base/check.h"
 #include "lmtp/engine/refusals.h"
+#include "lmtp/request/error_kind.h"
 
 namespace lmtp::engine {
 
@@ -27,10 +29,11 @@ void Engine::Impl::refuse(const Request& request, const Error& error) {
 void Engine::Impl::end_with_error(Streams::iterator at, const Error& error) {
   at->second.record.failed(metrics, error.code);
   queue_error(at->first, at->second.sink, error);
-  end_stream(at);
+  end_stream(at, error_kind(error.code).name);
 }
 
-void Engine::Impl::end_stream(Streams::iterator at) {
+void Engine::Impl::end_stream(Streams::iterator at, std::string_view outcome) {
+  if (trace.is_on()) trace.end(at->second.trace, outcome, at->second.record.arrival());
   controlled.forget(at->first);
   queue.ended(at->first);
   times.add(Clock::now() - at->second.record.arrival());
@@ -84,13 +87,13 @@ void Engine::Impl::queue_events(std::span<scheduler::SchedulerEvent> events,
       continue;
     }
     if (controlled.keep(event.key, *token)) continue;
-    const bool ends = token->finish_reason != FinishReason::kNone;
+    const FinishReason reason = token->finish_reason;
     give_token(stream, event.key, std::move(*token), now);
-    if (!ends) continue;
+    if (reason == FinishReason::kNone) continue;
     if (stream.has_gap) {
       end_with_error(at, lost_tokens());
     } else {
-      end_stream(at);
+      end_stream(at, kFinishNames[static_cast<std::size_t>(reason)]);
     }
   }
 }
@@ -99,6 +102,7 @@ void Engine::Impl::give_token(Stream& stream, const StreamKey& key, TokenEvent&&
                               Clock::time_point now) {
   if (token.token != kNoToken) stream.record.token(metrics, now);
   if (stream.has_gap) return;
+  if (trace.is_on() && token.token != kNoToken) trace.token(stream.trace);
   if (token.finish_reason != FinishReason::kNone) {
     stream.record.finished(metrics, token.finish_reason);
   }
@@ -109,6 +113,13 @@ void Engine::Impl::give_token(Stream& stream, const StreamKey& key, TokenEvent&&
 // not be delivered end as if they were cancelled.
 void Engine::Impl::deliver() {
   publish();
+  send_out();
+  trace.delivered();
+}
+
+void Engine::Impl::send_out() {
+  EngineTrace::Slice slice(trace, "deliver");
+  if (outbox.empty()) slice.drop();
   for (const ConnectionId connection : outbox.deliver()) {
     for (auto& [key, stream] : streams) stream.has_gap |= key.connection == connection;
     for (const auto& [key, stream] : streams) {

@@ -11,12 +11,14 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "controlled_streams.h"
+#include "engine_trace.h"
 #include "inbox.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/stream_record.h"
@@ -53,9 +55,14 @@ struct Engine::Impl : private ControlledStreams::Host {
   void take_commands();
   void step();
   void start(const scheduler::StepPlan& plan);
+  const scheduler::StepPlan& plan();
+  const scheduler::StepPlan& plan_ahead();
+  void commit();
   void start_ahead();
   void wait_for_answers();
   Result<void> finish();
+  void trace_step(const StartedStep& step, bool failed, Clock::time_point since,
+                  Clock::time_point now);
 
   void apply_all(std::vector<EngineCommand> commands);
   void apply_one(EngineCommand& command);
@@ -77,6 +84,7 @@ struct Engine::Impl : private ControlledStreams::Host {
   void queue_notices(const scheduler::StepPlan& plan, Clock::time_point now);
   void tell_draining(Clock::duration grace);
   void deliver();
+  void send_out();
 
   const ModelLimits limits;
   const EngineOptions options;
@@ -92,16 +100,18 @@ struct Engine::Impl : private ControlledStreams::Host {
     StreamRecord record;
     bool wants_notices = false;
     bool has_gap = false;  // tokens of it could not be delivered: it is being cancelled
+    StreamTrace trace = {};
   };
   using Streams = std::unordered_map<StreamKey, Stream, StreamKeyHash>;
   Streams streams;
+  void trace_fork(const StreamKey& key, Stream& stream);
   void give_token(Stream& stream, const StreamKey& key, TokenEvent&& token, Clock::time_point now);
   bool has_room() const override { return num_requests() < options.max_concurrent_requests; }
   void give(const StreamKey& key, StreamEvent event) override;
   void end(const StreamKey& key, const std::optional<Error>& error) override;
   void begin_fork(const StreamKey& parent, const StreamKey& child, const ForkBegun& begun) override;
   void end_with_error(Streams::iterator at, const Error& error);
-  void end_stream(Streams::iterator at);
+  void end_stream(Streams::iterator at, std::string_view outcome);
   EngineMetrics& metrics = inbox->stats.metrics;  // which others read at any time
   Outbox outbox;                                  // of this step or drain, not yet delivered
   std::unique_ptr<scheduler::ModelAgent> agent;
@@ -113,7 +123,9 @@ struct Engine::Impl : private ControlledStreams::Host {
   QueueNotices queue;
   StreamTimes times;
   ControlledStreams controlled{*this, inbox, limits.vocab_size};
-  StepsInFlight steps{limits.vocab_size, options.mask_wait_ms};
+  EngineTrace trace{options.trace, options.name, options.max_concurrent_requests,
+                    inbox->stats.num_preemptions};
+  StepsInFlight steps{limits.vocab_size, options.mask_wait_ms, trace};
   Clock::time_point last_finish;
   std::int64_t num_steps = inbox->stats.num_steps;
   std::int64_t num_steps_ahead = inbox->stats.num_steps_ahead;

@@ -24,9 +24,9 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
     if (!step.is_ahead) begin_masks(scheduler);
     // One that does not run ahead would compute now, before the last step is delivered.
     if (!agent.runs_ahead()) return {};
-    if (MaskPool::is_wanted(plan, scheduler)) return agent.forward(plan);
-    step.is_chosen = true;
-    return agent.start(plan);
+    step.is_chosen = !MaskPool::is_wanted(plan, scheduler);
+    Result<void> done = forward(agent, plan);
+    return done && step.is_chosen ? choose(agent, {}) : std::move(done);
   });
   step.error.reset();
   if (!begun) step.error = begun.error();
@@ -40,7 +40,7 @@ void StepsInFlight::choose(scheduler::ModelAgent& agent) {
   StartedStep& step = steps_[oldest_];
   step.is_chosen = true;
   if (step.error) return;
-  const Result<void> done = guarded([&] { return agent.choose(masks_.wait_for(mask_wait_ms_)); });
+  const Result<void> done = guarded([&] { return choose(agent, wait_for_masks()); });
   if (!done) step.error = done.error();
 }
 
@@ -59,13 +59,32 @@ StepsInFlight::Finished StepsInFlight::finish(scheduler::ModelAgent& agent) {
 
 Result<void> StepsInFlight::collect(scheduler::ModelAgent& agent, const StartedStep& step) {
   if (!agent.runs_ahead()) {
-    Result<void> done = agent.forward(*step.plan);
-    if (done) done = agent.choose(masks_.wait_for(mask_wait_ms_));
+    Result<void> done = forward(agent, *step.plan);
+    if (done) done = choose(agent, wait_for_masks());
     if (!done) return done;
   }
+  const EngineTrace::Slice slice(trace_, "collect");
   Result<void> done = agent.collect(result_);
   if (done) masks_.add_forced(result_);
   return done;
+}
+
+Result<void> StepsInFlight::forward(scheduler::ModelAgent& agent, const scheduler::StepPlan& plan) {
+  const EngineTrace::Slice slice(trace_, "forward");
+  return agent.forward(plan);
+}
+
+Result<void> StepsInFlight::choose(scheduler::ModelAgent& agent,
+                                   std::span<const scheduler::RowMask> masks) {
+  const EngineTrace::Slice slice(trace_, "choose");
+  return agent.choose(masks);
+}
+
+std::span<const scheduler::RowMask> StepsInFlight::wait_for_masks() {
+  EngineTrace::Slice slice(trace_, "masks");
+  const std::span<const scheduler::RowMask> masks = masks_.wait_for(mask_wait_ms_);
+  if (masks.empty()) slice.drop();
+  return masks;
 }
 
 }  // namespace lmtp::engine

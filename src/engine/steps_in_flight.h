@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 
+#include "engine_trace.h"
 #include "lmtp/base/result.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/scheduler.h"
@@ -26,8 +28,9 @@ struct StartedStep {
 // Owner: an Engine; its thread.
 class StepsInFlight {
  public:
-  StepsInFlight(int vocab_size, int mask_wait_ms)
-      : mask_wait_ms_(mask_wait_ms), masks_(vocab_size) {}
+  // trace: outlives it.
+  StepsInFlight(int vocab_size, int mask_wait_ms, EngineTrace& trace)
+      : mask_wait_ms_(mask_wait_ms), trace_(trace), masks_(vocab_size) {}
 
   bool empty() const { return num_steps_ == 0; }
   const StartedStep& oldest() const { return steps_[oldest_]; }
@@ -58,9 +61,13 @@ class StepsInFlight {
   void drop_all() { num_steps_ = 0; }
 
  private:
+  Result<void> forward(scheduler::ModelAgent& agent, const scheduler::StepPlan& plan);
+  Result<void> choose(scheduler::ModelAgent& agent, std::span<const scheduler::RowMask> masks);
   Result<void> collect(scheduler::ModelAgent& agent, const StartedStep& step);
+  std::span<const scheduler::RowMask> wait_for_masks();
 
   const int mask_wait_ms_;
+  EngineTrace& trace_;
   MaskPool masks_;
   static constexpr int kStepsMax = 2;
   StartedStep steps_[kStepsMax];  // in turn

@@ -14,6 +14,7 @@
 #include "counted_allocations.h"
 #include "fake_agent.h"
 #include "lmtp/engine/engine.h"
+#include "temp_folder.h"
 #include "watched_agent.h"
 
 namespace lmtp::engine {
@@ -81,7 +82,7 @@ class TakingSink : public EventSink {
 };
 
 // The steps in which all streams run.
-std::vector<Allocations::Step> run(bool ahead) {
+std::vector<Allocations::Step> run(bool ahead, const EngineOptions& options = {}) {
   Allocations allocations;
   std::promise<void> go;  // all streams are there
   {
@@ -95,7 +96,7 @@ std::vector<Allocations::Step> run(bool ahead) {
     };
     Engine engine(
         std::make_unique<testing::WatchedAgent>(testing::make_fake_agent(agent), allocations),
-        {.vocab_size = kVocab, .context_length = 1024, .eos_ids = {}}, {});
+        {.vocab_size = kVocab, .context_length = 1024, .eos_ids = {}}, options);
     std::vector<std::shared_ptr<TakingSink>> sinks(kNumConnections);
     for (auto& sink : sinks) sink = std::make_shared<TakingSink>(kNumStreams / kNumConnections);
     for (int i = 0; i < kNumStreams; ++i) {
@@ -128,6 +129,18 @@ TEST_P(SteadyState, AStepAllocatesNothingForTokensBlocksAndDeliveries) {
   std::int64_t most = 0;
   for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) most = std::max(most, steps[i].count);
   EXPECT_EQ(most, 0);
+}
+
+TEST_P(SteadyState, NorIsThereOneForWhatIsTraced) {
+  const testing::TempFolder folder;
+  EngineOptions options;
+  const auto trace = trace::Trace::open({.path = folder.path() + "/trace.json"});
+  ASSERT_TRUE(trace);
+  options.trace = *trace;
+  const std::vector<Allocations::Step> steps = run(GetParam(), options);
+  ASSERT_GE(steps.size(), kWarmUp + kCounted);
+  for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) ASSERT_EQ(steps[i].count, 0);
+  EXPECT_TRUE((*trace)->is_on());
 }
 
 // That the counter counts at all, and on the engine's thread.

@@ -118,6 +118,20 @@ TEST(ServeOptions, OfConnectionsAreRead) {
   }
 }
 
+TEST(ServeOptions, ATraceIsBounded) {
+  EXPECT_EQ(options_of({"demo"}).tracing.path, "");
+  const ServeOptions usual = options_of({"demo", "--trace", "t.json"});
+  EXPECT_EQ(usual.tracing.path, "t.json");
+  EXPECT_EQ(usual.tracing.max_bytes, 256 << 20);
+  EXPECT_EQ(options_of({"demo", "--trace-limit", "1GiB"}).tracing.max_bytes, 1 << 30);
+  EXPECT_NE(mistake_of({"demo", "--trace-limit", "1KiB"}).find("allowed are 64 KiB and more"),
+            std::string::npos);
+  EXPECT_NE(mistake_of({"balance", "a:1", "--trace", "t"}).find("--trace: is not for a balancer"),
+            std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--layout", "2x1", "--trace", "t"}).find("does not go with"),
+            std::string::npos);
+}
+
 TEST(ServeOptions, OfHttpRequestsAreThoseOfTgi) {
   const ServeOptions usual = options_of({"demo"});
   EXPECT_EQ(usual.api.max_best_of, 2);

@@ -12,8 +12,8 @@ namespace lmtp::tools {
 namespace {
 
 // What a balancer refuses to do for its clients, and what it does not speak.
-constexpr const char* kRefused[] = {"--stdio", "--aici", "--aici-upload", "--aicirt",
-                                    "--allow-runtime-lora"};
+constexpr const char* kRefused[] = {"--stdio",  "--aici",  "--aici-upload",
+                                    "--aicirt", "--trace", "--allow-runtime-lora"};
 // Of the options that the balancer takes, those that its servers have as well.
 constexpr std::string_view kShared[] = {
     "--max-concurrent-requests", "--max-message-size", "--max-read-buffers",

@@ -93,6 +93,13 @@ void add_operation_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::IsMember({"vllm", "tgi", "none"}))
       ->type_name("NAMES")
       ->capture_default_str();
+  app.add_option("--trace", raw.options.tracing.path,
+                 "Write what each request and step does to this file, for ui.perfetto.dev; without "
+                 "texts, tokens and keys")
+      ->type_name("FILE");
+  app.add_option("--trace-limit", raw.trace_limit, "Tracing ends when its file is so large")
+      ->type_name("SIZE")
+      ->capture_default_str();
   app.add_option("--log-level", raw.log_level, "trace, debug, info, warning, error or off")
       ->type_name("L")
       ->capture_default_str();

@@ -30,6 +30,7 @@
 #include "lmtp/registry/loaded_texts.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"
+#include "lmtp/trace/trace.h"
 #include "serve_options.h"
 #include "serving.h"
 #include "systemd.h"
@@ -409,7 +410,18 @@ void fill_standard_streams() {
   if (fd >= 0) ::close(fd);
 }
 
-int serve(const ServeOptions& options) {
+// Before any model and connection, so that it ends behind them.
+Result<void> open_trace(ServeOptions& options) {
+  if (options.tracing.path.empty()) return {};
+  auto opened = trace::Trace::open(options.tracing);
+  if (!opened) return Error{opened.error().code, "--trace: " + opened.error().message};
+  options.trace = *std::move(opened);
+  log::info("tracing to '" + options.tracing.path + "', up to " +
+            size_text(options.tracing.max_bytes));
+  return {};
+}
+
+int serve(ServeOptions options) {
   if (options.is_balancer() || options.has_layout()) {
     raise_descriptor_limit();
     return options.has_layout() ? serve_layout(options) : serve_balanced(options);
@@ -417,6 +429,7 @@ int serve(const ServeOptions& options) {
   if (const Result<void> ok = check_device(options); !ok) return fail(options, ok.error().message);
   Result<catalog::NamePolicy> policy = name_policy(options);
   if (!policy) return fail(options, policy.error().message);
+  if (const Result<void> ok = open_trace(options); !ok) return fail(options, ok.error().message);
   raise_descriptor_limit();
   return options.is_auto() ? serve_auto(options, *std::move(policy))
                            : serve_one(options, *std::move(policy));
@@ -436,5 +449,6 @@ int main(int argc, char** argv) {
   if (const auto taken = lmtp::tools::take_sockets(options); !taken) {
     return lmtp::tools::fail(options, taken.error().message);
   }
-  return options.is_doctor ? lmtp::tools::diagnose(options) : lmtp::tools::serve(options);
+  return options.is_doctor ? lmtp::tools::diagnose(options)
+                           : lmtp::tools::serve(std::move(options));
 }

@@ -37,6 +37,7 @@ struct RawOptions {
   std::string max_write_queues = "256MiB";
   double shutdown_timeout_s = 30.0;
   std::string unload_after = "30m";
+  std::string trace_limit = "256MiB";
   std::string log_level = "info";
   AdmissionPacing pacing;
   std::vector<std::string> metrics_aliases = {"vllm", "tgi"};

@@ -305,6 +305,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
                                                      "SCHEME://HOST or SCHEME://HOST:PORT");
   }
   check_keys(options);
+  options.tracing.max_bytes = size_option("--trace-limit", raw.trace_limit, trace::kTraceBytesMin);
   options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
   const Result<std::int64_t> unload_after = parse_duration_ms(raw.unload_after);
   if (!unload_after) throw CLI::ValidationError("--unload-after", unload_after.error().message);

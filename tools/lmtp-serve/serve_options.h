@@ -13,6 +13,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/catalog/model_options.h"
 #include "lmtp/server/server.h"
+#include "lmtp/trace/trace.h"
 
 namespace lmtp::tools {
 
@@ -47,6 +48,7 @@ struct ServeOptions : catalog::ModelOptions {
   bool aici_upload = false;         // server::ServerOptions
   bool allow_runtime_lora = false;  // as well
   bool log_prompts = false;
+  trace::TraceOptions tracing;  // `path` empty: none; ModelOptions::trace is it once it is open
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> model_dirs;

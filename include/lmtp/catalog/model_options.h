@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/hub/fetch.h"
 #include "lmtp/request/adapter.h"
+#include "lmtp/trace/trace.h"
 
 namespace lmtp::catalog {
 
@@ -35,6 +37,7 @@ struct ModelOptions {
   int max_lora_rank = 64;               // of an adapter
   int max_cpu_loras = 64;               // adapters of a model
   std::int64_t download_bytes_max = hub::kDownloadBytesMax;
+  std::shared_ptr<trace::Trace> trace;  // of all models; null: none
 };
 
 }  // namespace lmtp::catalog

@@ -16,6 +16,7 @@
 #include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/model_agent.h"
+#include "lmtp/trace/trace.h"
 
 namespace lmtp::engine {
 
@@ -46,6 +47,8 @@ struct EngineOptions {
   // How long masks are waited for once the forward pass is over, or on a device has been queued;
   // rows whose masks come later are skipped.
   int mask_wait_ms = 5;
+  std::shared_ptr<trace::Trace> trace;  // null: none
+  std::string name;                     // of the model there
   scheduler::DebugOptions debug;
 };
 

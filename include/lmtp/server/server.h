@@ -14,6 +14,7 @@
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/base/result.h"
 #include "lmtp/server/http.h"
+#include "lmtp/trace/trace.h"
 
 namespace lmtp::registry {
 class Models;
@@ -102,6 +103,7 @@ struct ServerOptions {
   bool insecure = false;            // listens beyond loopback without keys
   bool log_prompts = false;  // the beginning of each prompt stands in its request's line of the log
   std::string version;       // for GET / and MODEL_INFO
+  std::shared_ptr<trace::Trace> trace;  // of what is written to connections; null: none
 };
 
 // Owner: main. start, stop and the destructor from one thread.

@@ -70,7 +70,8 @@ HttpSession::HttpSession(std::shared_ptr<ServerContext> context, Socket socket,
       pace_timer_(stream_.get_executor()),
       silence_timer_(stream_.get_executor()),
       write_queue_(context_->registry, context_->write_queues,
-                   context_->options.max_write_queue_bytes, place_.id()),
+                   context_->options.max_write_queue_bytes, place_.id(),
+                   context_->options.trace.get()),
       close_timer_(stream_.get_executor()) {}
 
 HttpSession::~HttpSession() { finish(); }

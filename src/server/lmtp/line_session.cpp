@@ -99,7 +99,7 @@ class LineSession::Loop {
         mailbox_(std::make_shared<Mailbox>()),
         peer_(place_.id(), context.operation_limits),
         queue_(context.registry, context.write_queues, context.options.max_write_queue_bytes,
-               place_.id()) {
+               place_.id(), context.options.trace.get()) {
     const auto caller = std::make_shared<Caller>();
     caller->address = "stdin";
     caller->log_prompts = context.options.log_prompts;

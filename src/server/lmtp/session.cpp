@@ -157,7 +157,8 @@ Session::Session(WebSocketUpgrade& upgrade)
       pace_timer_(socket_.get_executor()),
       pause_timer_(socket_.get_executor()),
       write_queue_(context_->registry, context_->write_queues,
-                   context_->options.max_write_queue_bytes, place_.id()) {
+                   context_->options.max_write_queue_bytes, place_.id(),
+                   context_->options.trace.get()) {
   peer_.caller = std::move(upgrade.caller);
 }
 

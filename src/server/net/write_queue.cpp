@@ -1,5 +1,6 @@
 #include "write_queue.h"
 
+#include <cstdint>
 #include <utility>
 
 namespace lmtp::server {
@@ -23,11 +24,27 @@ bool WriteQueue::add(std::string text) {
 
 const std::string& WriteQueue::begin_write() {
   writing_ = true;
+  if (is_traced()) write_begin_ = trace::Clock::now();
   return texts_.front();
+}
+
+// On the track of its connection.
+void WriteQueue::trace_write() const {
+  trace::Record record{.kind = trace::Record::Kind::kSpan,
+                       .process = trace::Trace::kServerProcess,
+                       .track = id_,
+                       .category = "connection",
+                       .name = "write",
+                       .begin = write_begin_,
+                       .end = trace::Clock::now()};
+  record.with("connection", static_cast<std::int64_t>(id_))
+      .with("bytes", static_cast<std::int64_t>(texts_.front().size()));
+  trace_->add({&record, 1});
 }
 
 void WriteQueue::written() {
   writing_ = false;
+  if (is_traced()) trace_write();
   num_bytes_ -= bytes_of(texts_.front());
   part_.set(num_bytes_);
   texts_.pop_front();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "connection.h"
+#include "lmtp/trace/trace.h"
 #include "memory_limit.h"
 
 namespace lmtp::server {
@@ -20,9 +21,10 @@ inline constexpr std::chrono::seconds kSlowReaderTimeout{10};
 // Owner: the connection, on its strand; num_bytes() and give_up() from any thread.
 class WriteQueue {
  public:
-  // All outlive it.
-  WriteQueue(ConnectionRegistry& registry, MemoryLimit& all, std::size_t max_bytes, ConnectionId id)
-      : registry_(registry), max_bytes_(max_bytes), id_(id), part_(all) {}
+  // All outlive it; trace may be null.
+  WriteQueue(ConnectionRegistry& registry, MemoryLimit& all, std::size_t max_bytes, ConnectionId id,
+             trace::Trace* trace)
+      : registry_(registry), max_bytes_(max_bytes), id_(id), trace_(trace), part_(all) {}
 
   // False: more than max_bytes would wait. All but what is being written is dropped then, and the
   // caller must close the connection. If all connections together hold too much, the one that holds
@@ -44,9 +46,14 @@ class WriteQueue {
   void give_up() { part_.set(0); }
 
  private:
+  bool is_traced() const { return trace_ != nullptr && trace_->is_on(); }
+  void trace_write() const;
+
   ConnectionRegistry& registry_;
   const std::size_t max_bytes_;
   const ConnectionId id_;
+  trace::Trace* const trace_;
+  trace::Clock::time_point write_begin_;  // where it is traced
   MemoryLimit::Part part_;
   std::deque<std::string> texts_;  // the first one is being written if writing_
   std::size_t num_bytes_ = 0;
