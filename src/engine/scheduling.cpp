@@ -41,6 +41,7 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelL
                                                    std::uint64_t seed) {
   auto sequence = std::make_unique<scheduler::Sequence>();
   sequence->key = request.key;
+  sequence->arrival = request.arrival;
   sequence->share = request.share();
   sequence->kind = request.kind;
   sequence->num_prompt = static_cast<int>(request.prompt.size());

@@ -43,7 +43,10 @@ StepPace::Duration StepPace::time_for(int num_tokens) const {
 scheduler::StepLimits StepPace::limits(const scheduler::DebugOptions& options) const {
   scheduler::StepLimits limits;
   if (options.max_prefill_ms > 0) {
-    limits.prefill = tokens_within(std::chrono::milliseconds(options.max_prefill_ms));
+    // Beside decodes a step takes three times as long as one of decodes alone, at most.
+    Duration beside = std::chrono::milliseconds(options.max_prefill_ms);
+    if (decode_time() > Duration::zero()) beside = std::min(beside, 2 * decode_time());
+    limits.prefill = tokens_within(beside);
     limits.cached = tokens_within(decode_time());
   }
   if (options.max_alone_ms > 0) {

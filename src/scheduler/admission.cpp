@@ -28,6 +28,10 @@ constexpr std::size_t kHintsRefreshed = 8;
 using Turn = std::tuple<std::int64_t, ConnectionId>;
 using Turns = std::priority_queue<Turn, std::vector<Turn>, std::greater<>>;
 
+bool precedes_others(const Sequence* sequence) {
+  return sequence->is_returning || sequence->keeps_place;
+}
+
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
   return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
 }
@@ -71,14 +75,14 @@ void Scheduler::refresh_hints() {
   }
 }
 
-// Claimants first, then returning sequences, then all others.
+// Claimants first, then returning sequences and those that keep their places, then all others.
 void Scheduler::plan_admissions() {
   if (waiting_.empty() || !may_admit()) return;
   for (Sequence* claimant : claimants_) {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
   }
   std::vector<Sequence*> order = candidates();  // best last
-  for (; !order.empty() && order.back()->is_returning; order.pop_back()) {
+  for (; !order.empty() && precedes_others(order.back()); order.pop_back()) {
     if (!may_admit()) return;
     if (admit(*order.back()) == Admission::kRefused) {
       admissions_over_ = true;
@@ -135,7 +139,7 @@ void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
 std::vector<StreamKey> Scheduler::waiting_order() const {
   std::vector<StreamKey> keys;
   std::vector<Sequence*> order = candidates();  // the best last
-  for (; !order.empty() && order.back()->is_returning; order.pop_back()) {
+  for (; !order.empty() && precedes_others(order.back()); order.pop_back()) {
     keys.push_back(order.back()->key);
   }
   Queues queues = by_share(order);
@@ -156,14 +160,15 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
 }
 
 // The waiting sequences, best last, regardless of what their shares were served; returning
-// ones are the best.
+// ones and those that keep their places are the best.
 std::vector<Sequence*> Scheduler::candidates() const {
   std::vector<Sequence*> order;
   std::ranges::copy_if(waiting_, std::back_inserter(order),
                        [](const Sequence* s) { return !s->is_held; });
   const auto rank = [this](const Sequence* s) {
     const bool aged = step_ - s->waiting_since > kAgeingSteps;
-    return std::tuple(s->is_returning ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint, s->id);
+    return std::tuple(precedes_others(s) ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,
+                      s->id);
   };
   std::ranges::sort(order, std::ranges::greater(), rank);
   return order;

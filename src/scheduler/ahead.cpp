@@ -18,7 +18,9 @@ bool Scheduler::has_waiting() const {
 // preempt_for_shares() would look at them.
 bool Scheduler::may_plan_ahead() const {
   if (!has_waiting()) return true;
-  return (num_running() == max_running() || has_refused_) && !is_claim_step(step_ + 1);
+  if (num_running() < max_running() && !has_refused_) return false;
+  return !is_claim_step(step_ + 1) &&
+         std::ranges::none_of(waiting_, [&](Sequence* s) { return may_claim(*s, step_ + 1); });
 }
 
 const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {

@@ -53,6 +53,9 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   added.num_generated_max = generated_max(added.params, added.num_prompt);
   join_adapter(added);
   match_prefix(added);
+  added.keeps_place = kept_places_.take(
+      added.key.connection, added.adapter,
+      std::span(added.tokens).first(static_cast<std::size_t>(added.num_prompt)), added.arrival);
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
   has_refused_ = false;
@@ -287,6 +290,9 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
     const bool ends = entry.finish_reason != FinishReason::kNone;
     events_.push_back({sequence.key, std::move(entry)});
     if (ends) {
+      if (sequence.kind == RequestKind::kGenerate) {
+        kept_places_.keep(sequence.key.connection, sequence.adapter, sequence.tokens, now_);
+      }
       finish(sequence);
       return;
     }

@@ -19,6 +19,8 @@ constexpr std::int64_t kPatienceSteps = 32;
 constexpr std::int64_t kClaimInterval = 16;
 // Each gets a token in any step: two blocks of tokens are always allowed.
 constexpr std::size_t kClaimsMax = std::size_t{2} * kBlockSize;
+// One whose share runs nothing need not wait, but is looked at in so many steps before those.
+constexpr std::int64_t kEagerSteps = 2;
 // For how long a sequence so preempted is not preempted in this way again.
 constexpr std::int64_t kProtectedSteps = 256;
 
@@ -63,16 +65,24 @@ void Scheduler::leave_share(Sequence& sequence) {
 
 bool Scheduler::is_claim_step(std::int64_t step) { return step % kClaimInterval == 0; }
 
+// Whether the step looks at it.
+bool Scheduler::may_claim(const Sequence& sequence, std::int64_t step) const {
+  if (sequence.is_held || has_total()) return false;
+  const std::int64_t waited = step - sequence.waiting_since;
+  if (sequence.share_state->num_running == 0 && waited <= kEagerSteps) return true;
+  return is_claim_step(step) && waited >= kPatienceSteps;
+}
+
 // Preempts for those that wait and run less than their share: for one waiting sequence of
 // each at a time, so that few rows of a step are lost.
 void Scheduler::preempt_for_shares() {
-  if (!is_claim_step(step_) || !has_waiting() || has_total()) return;
+  if (std::ranges::none_of(waiting_, [this](Sequence* s) { return may_claim(*s, step_); })) return;
   const int share = std::max(1, num_running() / static_cast<int>(shares_.size()));
   std::unordered_set<ConnectionId> served;
   const std::vector<Sequence*> order = candidates();  // the best last
   for (auto s = order.rbegin(); s != order.rend() && claimants_.size() < kClaimsMax; ++s) {
     const ConnectionId id = (*s)->share;
-    if (step_ - (*s)->waiting_since < kPatienceSteps) continue;
+    if (!may_claim(**s, step_)) continue;
     if ((*s)->share_state->num_running >= share || served.contains(id)) continue;
     served.insert(id);
     preempt_for(**s, share);
@@ -95,7 +105,9 @@ void Scheduler::preempt_for(Sequence& claimant, int share) {
     num_blocks += blocks_expected(*next);
     for (const BlockId block : next->blocks) num_blocks += pool_.num_refs(block) == 1 ? 1 : 0;
   }
-  // Without victims it only waits behind others that do not fit: as a claimant it comes first.
+  // Without victims it only waits behind others that do not fit: as a claimant it comes first, once
+  // it has waited for long.
+  if (victims.empty() && step_ - claimant.waiting_since < kPatienceSteps) return;
   for (Sequence* sequence : victims) {
     preempt(*sequence);
     sequence->protected_until = step_ + kProtectedSteps;

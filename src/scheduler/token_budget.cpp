@@ -33,6 +33,7 @@ StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimi
     const int quota = std::min(batch.max_tokens / 4, std::max(limits.prefill, kAlways));
     most.prefill = std::clamp(quota, std::min(kBlockSize, left), left);
     most.cached = std::min(left, std::max(limits.cached, kAlways));
+    left = std::max(most.prefill, most.cached);  // together no more than one of them alone
   }
   const int kept = std::min({wanted.cached, most.cached, left / 2});
   const int prefill = std::min({wanted.prefill, most.prefill, left - kept});

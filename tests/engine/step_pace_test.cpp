@@ -46,6 +46,18 @@ TEST(StepPaceTest, FollowsAChange) {
   EXPECT_NEAR(pace.tokens_within(100ms), 100, 2);
 }
 
+TEST(StepPaceTest, BesideDecodesAStepTakesThreeTimesAsLongAtMost) {
+  const scheduler::DebugOptions options;  // 100 ms
+  StepPace pace;
+  pace.add(100, 1, 100ms);
+  EXPECT_NEAR(pace.limits(options).prefill, 100, 1) << "how long decodes take is not known";
+  pace.add(40, 40, 10ms);
+  EXPECT_NEAR(pace.limits(options).prefill, 20, 1);
+  EXPECT_NEAR(pace.limits(options).cached, 10, 1);
+  for (int i = 0; i < 50; ++i) pace.add(40, 40, 90ms);
+  EXPECT_NEAR(pace.limits(options).prefill, 100, 1);
+}
+
 TEST(StepPaceTest, BlocksComeFromTheHostWhereThatIsFasterThanComputingThem) {
   scheduler::DebugOptions options;
   options.max_prefill_ms = 100;

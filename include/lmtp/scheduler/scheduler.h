@@ -20,6 +20,7 @@
 #include "lmtp/request/sampling_changes.h"
 #include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/debug_options.h"
+#include "lmtp/scheduler/kept_places.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -50,7 +51,9 @@ struct SchedulerEvent {
 //
 // - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
 //   prompt delays neither running streams nor new ones.
-// - Admission order: sequences that have run before; then the share (Sequence::share) that was
+// - Admission order: sequences that have run before, or whose prompts go on with a stream that
+// ended
+//   50 ms before at most (KeptPlaces); then the share (Sequence::share) that was
 //   served least; within it the connections in turn, and of each sequences that have waited long,
 //   then the longest cached prefix, then age. Admission ends with the first sequence that does not
 //   fit.
@@ -64,7 +67,7 @@ struct SchedulerEvent {
 //   batch.max_adapters have sequences that run. The weights of idle ones stay in their blocks until
 //   these are needed.
 // - For a share that waits and runs less than its part, the youngest sequence of the share that
-//   runs most is preempted.
+//   runs most is preempted; at once where it runs nothing.
 // - With batch.max_total_tokens none is preempted: a sequence is admitted if all that it and the
 //   running ones may come to have fits.
 //
@@ -144,6 +147,9 @@ class Scheduler {
   // REQUIRES: plan() was not empty, and there is no plan ahead.
   const StepPlan& plan_ahead(const StepLimits& limits = {});
 
+  // When what the next commit() gives has been computed; it never goes back. For KeptPlaces alone.
+  void set_time(KeptPlaces::Clock::time_point now) { now_ = now; }
+
   // Takes the result of the plan's execution; what is left of it is memory for the next one. The
   // events are valid until the next add(), commit() or abort().
   std::vector<SchedulerEvent>& commit(StepResult& result);
@@ -202,6 +208,7 @@ class Scheduler {
   void join_share(Sequence& sequence);
   void leave_share(Sequence& sequence);
   static bool is_claim_step(std::int64_t step);
+  bool may_claim(const Sequence& sequence, std::int64_t step) const;
   void preempt_for_shares();
   void preempt_for(Sequence& claimant, int share);
   Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;
@@ -336,6 +343,8 @@ class Scheduler {
   const Sequence* starved_ = nullptr;  // has waited for long for a place for its adapter
   int num_held_ = 0;
   int next_adapter_ = 1;
+  KeptPlaces kept_places_;
+  KeptPlaces::Clock::time_point now_;
   SequenceId next_id_ = 1;
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;

@@ -1,6 +1,7 @@
 // One stream's tokens on their way through the model.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -39,6 +40,7 @@ struct RowInFlight {
 struct Sequence {
   SequenceId id = 0;
   StreamKey key;
+  std::chrono::steady_clock::time_point arrival;
   ConnectionId share = 0;        // Request::share()
   Share* share_state = nullptr;  // of `share`; null while it is suspended
   RequestKind kind = RequestKind::kGenerate;
@@ -86,6 +88,7 @@ struct Sequence {
   int num_preempted = 0;
   bool is_preempted = false;         // and not admitted again
   bool is_returning = false;         // it has been admitted before: it precedes those that have not
+  bool keeps_place = false;          // so does what goes on with a stream that has just ended
   int num_cached_hint = 0;           // tokens found in the prefix cache by the last look-up
   std::int64_t waiting_since = 0;    // step of arrival, or of the last preemption
   std::int64_t admission_step = 0;   // the last one
