@@ -34,6 +34,7 @@ constexpr Counter kCounters[] = {
     {"num_partial_hits", &EngineStats::num_partial_hits},
     {"num_generated_tokens", &EngineStats::num_generated_tokens},
     {"num_scored_tokens", &EngineStats::num_scored_tokens},
+    {"num_cached_scores", &EngineStats::num_cached_scores},
     {"num_preemptions", &EngineStats::num_preemptions},
     {"num_adapter_loads", &EngineStats::num_adapter_loads},
     {"num_swapped_out", &EngineStats::num_swapped_out},
@@ -90,6 +91,8 @@ EngineStats read_stats(const Json& info) {
     stats.agent.num_blocks = int_of(*fields, "num_blocks");
     stats.agent.num_host_blocks = int_of(*fields, "num_host_blocks");
     stats.agent.kv_bytes = number_of(*fields, "kv_cache_bytes").value_or(0);
+    stats.score_cache_bytes = number_of(*fields, "score_cache_bytes").value_or(0);
+    stats.score_cache_bytes_used = number_of(*fields, "score_cache_bytes_used").value_or(0);
   }
   stats.agent.device = text_of(info, "device");
   stats.agent.dtype = text_of(info, "dtype");
@@ -204,6 +207,8 @@ void add_gauges(const EngineStats& of_one, EngineStats& sum) {
   sum.agent.num_blocks += of_one.agent.num_blocks;
   sum.agent.num_host_blocks += of_one.agent.num_host_blocks;
   sum.agent.kv_bytes += of_one.agent.kv_bytes;
+  sum.score_cache_bytes += of_one.score_cache_bytes;
+  sum.score_cache_bytes_used += of_one.score_cache_bytes_used;
 }
 
 }  // namespace lmtp::balance

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hash.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::cache {
@@ -9,11 +10,6 @@ namespace {
 
 int common_prefix(const TokenId* a, const TokenId* b, int limit) {
   return static_cast<int>(std::mismatch(a, a + limit, b).first - a);
-}
-
-std::uint64_t mixed(std::uint64_t hash) {
-  hash *= 0xFF51AFD7ED558CCDULL;
-  return hash ^ hash >> 32;
 }
 
 // Of the first `count` tokens of a node below `parent`. The parent is mixed before the first token

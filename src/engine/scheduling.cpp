@@ -29,6 +29,7 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
   scheduling.num_blocks = agent.num_blocks;
   scheduling.num_host_blocks = agent.num_host_blocks;
   scheduling.context_length = limits.total_tokens_max();
+  scheduling.score_cache_bytes = options.score_cache_bytes;
   scheduling.batch = options.batch;
   scheduling.debug = options.debug;
   scheduling.vocab_size = limits.vocab_size;
@@ -70,6 +71,8 @@ void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats) {
   stats.num_blocks_evictable = scheduler.pool().num_evictable();
   stats.num_blocks_pinned = scheduler.pool().num_pinned();
   stats.num_host_blocks_used = scheduler.host_pool().num_evictable();
+  stats.score_cache_bytes = scheduler.score_cache().num_bytes_max();
+  stats.score_cache_bytes_used = scheduler.score_cache().num_bytes();
   stats.num_blocks_adapter = scheduler.pool().num_adapter();
   stats.running_adapters = scheduler.running_adapters();
   stats.waiting_adapters = scheduler.waiting_adapters();

@@ -291,17 +291,27 @@ bool Scheduler::is_within_total(const Sequence& sequence) const {
 }
 
 // Whether a running prefill is about to compute at least a block of this prefix beyond what is
-// cached. Then it is cheaper to wait: a burst of requests over one prefix computes it once.
+// cached. Then it is cheaper to wait: a burst of requests over one prefix computes it once. For a
+// Score, which often has a short one, half of what it lacks is enough; and another Score gives it
+// log probabilities beyond its prompt, too.
 bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_matched) const {
-  const auto num_usable = static_cast<int>(num_matchable(sequence));
-  if (num_usable - num_matched < kBlockSize) return false;
+  const auto num_matched_max = static_cast<int>(num_matchable(sequence));
+  const bool takes_scores = may_recall(sequence);
+  const int most = takes_scores ? sequence.num_to_compute() : num_matched_max;
+  const int least = sequence.kind == RequestKind::kScore
+                        ? std::clamp((sequence.num_to_compute() - num_matched) / 2, 2, kBlockSize)
+                        : kBlockSize;
+  if (most - num_matched < least) return false;
   return std::ranges::any_of(running_, [&](const Sequence* other) {
     const int end = other->num_to_compute();
     if (other->adapter != sequence.adapter) return false;
-    if (end - other->num_computed <= 1 || end - num_matched < kBlockSize) return false;
+    if (end - other->num_computed <= 1 || end - num_matched < least) return false;
+    const bool gives_scores = takes_scores && other->kind == RequestKind::kScore &&
+                              other->num_prompt <= sequence.num_prompt + sequence.num_emitted;
+    const int num_usable = gives_scores ? most : num_matched_max;
     const int shared = common_prefix(sequence.tokens, other->tokens, std::min(num_usable, end));
     return shared - std::max(num_matched, other->num_computed) >= 1 &&
-           shared - num_matched >= kBlockSize;
+           shared - num_matched >= least;
   });
 }
 

@@ -118,6 +118,7 @@ void Scheduler::cut(Sequence& sequence, int num_dropped) {
   const int length = sequence.length() - num_dropped;
   sequence.num_backtracked += std::max(0, sequence.num_prompt + sequence.num_emitted - length);
   sequence.tokens.resize(static_cast<std::size_t>(length));
+  sequence.score_place = {};
   sequence.forced_end = std::min(sequence.forced_end, length);
   const int num_prompt = std::min(sequence.num_prompt, length);
   sequence.num_resumed = std::max(0, sequence.num_resumed - (sequence.num_prompt - num_prompt));

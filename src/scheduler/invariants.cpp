@@ -10,6 +10,7 @@ namespace lmtp::scheduler {
 
 void Scheduler::check_invariants() const {
   prefix_cache_.check_invariants();
+  LMTP_CHECK(score_cache_.num_bytes() <= score_cache_.num_bytes_max(), score_cache_.num_bytes());
   check_adapters();
   LMTP_CHECK(copy_sources_.empty());
   int num_suspended = 0;

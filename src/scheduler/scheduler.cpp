@@ -23,7 +23,8 @@ int Scheduler::min_blocks(int context_length) { return blocks_for(context_length
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       pool_(options_.num_blocks),
-      prefix_cache_(pool_, options_.num_host_blocks) {
+      prefix_cache_(pool_, options_.num_host_blocks),
+      score_cache_(options_.score_cache_bytes) {
   LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
              options_.context_length);
   LMTP_CHECK(options_.vocab_size >= 1, options_.vocab_size);
@@ -52,7 +53,6 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   added.waiting_since = step_;
   added.num_generated_max = generated_max(added.params, added.num_prompt);
   join_adapter(added);
-  match_prefix(added);
   added.keeps_place = kept_places_.take(
       added.key.connection, added.adapter,
       std::span(added.tokens).first(static_cast<std::size_t>(added.num_prompt)), added.arrival);
@@ -67,8 +67,12 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
     // Nothing precedes the first token; the reference gives it log probability 0 as well.
     const TokenId first = added.tokens[0];
     events_.push_back({added.key, next_entry(added, TokenResult{first, 0.0F, {{first, 0.0F}}})});
-    if (added.num_emitted == added.length()) finish(added);
+    if (added.num_emitted == added.length()) {
+      finish(added);
+      return events_;
+    }
   }
+  if (!recall(added)) match_prefix(added);
   return events_;
 }
 
@@ -255,6 +259,7 @@ std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
     if (done.sequences[i] == nullptr) continue;
     commit_row(*done.sequences[i], done.plan.rows[i], result.rows[i]);
   }
+  if (std::exchange(has_new_scores_, false)) recall_waiting();
   done.clear();
   if (!ahead().plan.empty()) {
     current_ = 1 - current_;
@@ -285,8 +290,10 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done);
   const bool was_withheld = sequence.is_end_withheld;
+  const bool keeps_scores = score_cache_.is_on() && sequence.params.reports_raw();
   for (TokenResult& token : result.tokens) {
     TokenEvent entry = next_entry(sequence, std::move(token));
+    if (keeps_scores) keep_score(sequence, entry.logprob);
     const bool ends = entry.finish_reason != FinishReason::kNone;
     events_.push_back({sequence.key, std::move(entry)});
     if (ends) {

@@ -1,6 +1,7 @@
 // Random operations on scheduler, cache and pool: whatever happens, every stream gets, event by
 // event, what a naive model says that it gets alone, and after each operation no block has leaked
 // (Scheduler::check_invariants). The fake agent aborts where a block does not hold what it should.
+// Where all log probabilities find a place, a Score gets at once what was reported before.
 //
 // A new operation is a function and a line in operations(). LMTP_OPERATIONS sets how many are drawn
 // in all cases together, LMTP_SEED the first case's seed.
@@ -14,11 +15,13 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "scheduler_driver.h"
+#include "stress_cases.h"
 
 namespace lmtp::scheduler {
 namespace {
@@ -31,49 +34,10 @@ constexpr int kStressVocab = 3;  // few tokens: prefixes collide all the time
 constexpr int kStreamsMax = 40;
 constexpr int kAdapters = 40;
 
-struct Case {
-  int num_blocks;
-  int max_batched_tokens;
-  int context_length;
-  bool runs_ahead = false;
-  int adapter_blocks = 0;  // of each adapter; 0: none is used
-  int num_host_blocks = 0;
-};
-
-constexpr std::array kCases = {
-    Case{500, 64, 128}, Case{12, 64, 128}, Case{10, 16, 128}, Case{9, 8, 128}, Case{30, 512, 256},
-    Case{18, 33, 256}, Case{60, 1, 64}, Case{500, 64, 128, true}, Case{12, 64, 128, true},
-    Case{18, 33, 256, true},
-    // Beside a stream of the whole context there is a place for four of the adapters.
-    Case{21, 64, 128, false, 3}, Case{21, 64, 128, true, 3}, Case{60, 16, 128, false, 3},
-    // With blocks of the host: one, fewer than a stream may need, more than the pool has.
-    Case{12, 64, 128, false, 0, 1}, Case{10, 16, 128, true, 0, 5}, Case{18, 33, 256, true, 0, 40},
-    Case{12, 64, 128, false, 0, 200}, Case{21, 64, 128, true, 3, 12}};
-
 int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr ? std::atoi(text) : otherwise;
 }
-
-// A stream as one would write it down: a text, of which so much has been reported.
-struct NaiveStream {
-  RequestKind kind = RequestKind::kGenerate;
-  std::vector<TokenId> text;  // prompt; then what was reported; then what is scored or appended
-  int num_prompt = 0;
-  int num_reported = 0;
-  int max_tokens = 0;
-  int num_generated_max = 0;         // max_tokens, clamped to the context
-  std::vector<TokenId> forced = {};  // comes behind the token that is drawn next
-  std::size_t forced_end = 0;        // of the text: what is not reported and before it was forced
-  int num_backtracked = 0;           // of what was reported and of the prompt, since the last event
-  int num_forks = 0;
-  bool is_suspended = false;
-  bool is_held = false;
-  std::shared_ptr<const Adapter> adapter = {};
-
-  int length() const { return static_cast<int>(text.size()); }
-  int num_generated() const { return length() - num_prompt; }
-};
 
 class StressTest : public ::testing::TestWithParam<std::size_t> {
  protected:
@@ -107,6 +71,11 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
 
   static const Case& shape() { return kCases[GetParam()]; }
 
+  static std::int64_t score_cache_bytes() {
+    return kScoreCacheBytes[GetParam() % kScoreCacheBytes.size()];
+  }
+  static bool keeps_all_scores() { return score_cache_bytes() == kScoreCacheBytes.back(); }
+
   static FakeAgentOptions agent_options() {
     FakeAgentOptions agent;
     agent.vocab_size = kStressVocab;
@@ -131,6 +100,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     options.context_length = shape().context_length;
     options.batch.max_tokens = shape().max_batched_tokens;
     options.batch.max_adapters = 3;
+    options.score_cache_bytes = score_cache_bytes();
     return options;
   }
 
@@ -209,16 +179,50 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
   bool generate() { return generate(random_prompt(), 1 + below(40)); }
   bool evict() { return generate(random_tokens(shape().context_length - 1), 1); }
 
+  // Tokens that are scored or generated already, of a text that was.
+  void split_text(std::vector<TokenId>& prompt, std::vector<TokenId>& scored) {
+    const std::vector<TokenId>& text = texts_[static_cast<std::size_t>(below(64))];
+    const int size = static_cast<int>(text.size());
+    const auto first = text.begin() + below(std::min(size, shape().context_length / 2));
+    prompt.assign(text.begin(), first);
+    scored.assign(first, first + std::min<std::ptrdiff_t>(1 + below(20), text.end() - first));
+  }
+
   bool score() {
     if (static_cast<int>(streams_.size()) >= kStreamsMax) return false;
     std::vector<TokenId> prompt = random_prompt();
     if (below(8) == 0) prompt.clear();
-    const std::vector<TokenId> scored = random_tokens(1 + below(20));
+    std::vector<TokenId> scored = random_tokens(1 + below(20));
+    if (below(2) == 0) split_text(prompt, scored);
     NaiveStream& stream = begin(RequestKind::kScore, prompt);
     stream.text.insert(stream.text.end(), scored.begin(), scored.end());
     const StreamKey key = key_of(last_id_);
+    const int num_known = num_known_of(stream);
     driver_.score(key.stream, std::move(prompt), scored, key.connection, stream.adapter);
+    if (!keeps_all_scores()) return true;
+    const bool is_done = num_known == static_cast<int>(scored.size());
+    EXPECT_EQ(streams_.contains(key.stream), !is_done) << key.stream;
+    if (!is_done) {
+      EXPECT_EQ(stream.num_reported, num_known) << key.stream;
+    }
     return true;
+  }
+
+  std::uint64_t prefix_of(const NaiveStream& stream, std::size_t num_tokens) const {
+    std::uint64_t hash =
+        std::hash<std::string>()(stream.adapter == nullptr ? "" : stream.adapter->name());
+    for (std::size_t i = 0; i < num_tokens; ++i) {
+      hash = (hash ^ static_cast<std::uint64_t>(stream.text[i] + 1)) * 0x9E3779B97F4A7C15ULL;
+      hash ^= hash >> 29;
+    }
+    return hash;
+  }
+  // Of what it scores: nothing precedes the first token of an empty prompt, which is always known.
+  int num_known_of(const NaiveStream& stream) const {
+    const auto first = static_cast<std::size_t>(stream.num_prompt);
+    std::size_t end = std::max<std::size_t>(first, 1);
+    while (end < stream.text.size() && scores_.contains(prefix_of(stream, end + 1))) ++end;
+    return static_cast<int>(end - first);
   }
 
   bool step() {
@@ -362,6 +366,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
       ASSERT_EQ(token->logprob, FakeAgent::logprob_after(before, token->token, adapter))
           << at->first;
     }
+    if (!before.empty()) scores_.insert(prefix_of(stream, next + 1));
     const bool scores = stream.kind == RequestKind::kScore;
     const bool is_forced = is_known && !scores && next < stream.forced_end;
     ASSERT_EQ(token->is_forced, is_forced) << at->first;
@@ -401,6 +406,8 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
   std::map<StreamId, NaiveStream> streams_;
   std::vector<std::vector<TokenId>> texts_{64, {0}};
   std::array<std::shared_ptr<const Adapter>, kAdapters> adapters_;
+  std::unordered_set<std::uint64_t>
+      scores_;  // the prefixes, with their tokens, of what was reported
   int num_adapters_ = 0;
   StreamId last_id_ = 0;
   int num_events_ = 0;
@@ -424,6 +431,7 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     const std::size_t drawn = which(random_);
     num_done[drawn] += (this->*operations()[drawn].run)() ? 1 : 0;
     scheduler().check_invariants();
+    if (i % 256 == 0) scheduler().score_cache().check_invariants();
   }
   while (resume() || release()) {
   }
@@ -443,6 +451,13 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   EXPECT_GT(num_failed_, 0);
   EXPECT_GT(num_forced_, 0);
   EXPECT_EQ(num_forced_, scheduler().counters().num_forced_tokens);
+  // A few are soon those of other adapters.
+  if (score_cache_bytes() > 0 && (shape().adapter_blocks == 0 || keeps_all_scores())) {
+    EXPECT_GT(scheduler().counters().num_cached_scores, 10);
+  }
+  if (keeps_all_scores()) {
+    EXPECT_LT(scheduler().score_cache().num_bytes(), score_cache_bytes()) << "some were dropped";
+  }
   EXPECT_GT(num_events_, count / 4);
   if (shape().num_blocks < 20) {
     EXPECT_GT(scheduler().counters().num_preemptions, 0);

@@ -65,6 +65,7 @@ class SchedulerDriver {
     sequence->key = {connection, id};
     sequence->weights_of_adapter = std::move(adapter);
     sequence->kind = RequestKind::kScore;
+    sequence->params.top_logprobs = 0;
     sequence->num_prompt = static_cast<int>(prompt.size());
     sequence->tokens = std::move(prompt);
     sequence->tokens.insert(sequence->tokens.end(), scored.begin(), scored.end());

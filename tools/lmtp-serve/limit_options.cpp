@@ -25,6 +25,11 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
                  "Memory of the host, page-locked, for what a device's KV cache has no place for, "
                  "such as 16GiB; a number alone is GiB [none]")
       ->type_name("SIZE");
+  app.add_option("--score-cache", raw.score_cache,
+                 "Memory for log probabilities of what was scored or generated, so that a SCORE of "
+                 "it computes nothing; some 100 bytes a token, taken as it is used; 0 is none")
+      ->type_name("SIZE")
+      ->capture_default_str();
   app.add_option("--max-batched-tokens", options.batch.max_tokens, "Tokens that a step computes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")

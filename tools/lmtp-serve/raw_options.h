@@ -18,6 +18,7 @@ struct RawOptions {
   bool is_static = false;
   std::string kv_cache;
   std::string swap_space;
+  std::string score_cache = "64MiB";  // kDefaultScoreCacheBytes
   std::string aici_memory = "64MiB";  // of a controller
   int aici_step_time_ms = 150;
   int aicirt_busy_wait_ms = 1;

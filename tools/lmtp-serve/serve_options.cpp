@@ -276,6 +276,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   finish_lora_options(raw, options);
   options.aici_limits.memory_bytes =
       static_cast<std::size_t>(size_option("--aici-max-memory", raw.aici_memory, 1 << 20));
+  options.score_cache_bytes = size_option("--score-cache", raw.score_cache, 0);
   if (!raw.swap_space.empty()) options.swap_bytes = swap_space_of(raw.swap_space);
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
   options.max_message_bytes =

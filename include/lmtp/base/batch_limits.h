@@ -3,12 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 namespace lmtp {
 
 // Of one model, waiting and running; the limit where no option says otherwise.
 inline constexpr int kDefaultConcurrentRequests = 1024;
+// Of one model, for log probabilities (cache::ScoreCache).
+inline constexpr std::int64_t kDefaultScoreCacheBytes = std::int64_t{64} << 20;
 
 // While others run, waiting sequences of more than a block of tokens to compute are let in
 // together: once so many wait for each running one (rounded down), or so many steps after the last

@@ -24,6 +24,7 @@ struct ModelOptions {
   int num_threads = 0;                  // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;      // 0: by what is free
   std::int64_t swap_bytes = 0;          // of the host, for what a device's KV cache has no place
+  std::int64_t score_cache_bytes = kDefaultScoreCacheBytes;  // engine::EngineOptions
   BatchLimits batch;
   int max_input_tokens = 0;  // engine::ModelLimits
   int max_total_tokens = 0;  // as well

@@ -49,6 +49,8 @@ struct EngineOptions {
   int mask_wait_ms = 5;
   std::shared_ptr<trace::Trace> trace;  // null: none
   std::string name;                     // of the model there
+  std::int64_t score_cache_bytes =
+      0;  // >= 0: of log probabilities that are kept (cache::ScoreCache)
   scheduler::DebugOptions debug;
 };
 
@@ -80,7 +82,9 @@ struct EngineStats : EngineCounters {
   int num_blocks_pinned = 0;     // referenced by running sequences
   int num_blocks_adapter = 0;    // hold adapters
   int num_host_blocks_used = 0;  // of AgentInfo::num_host_blocks
-  int max_adapters = 0;          // BatchLimits'
+  std::int64_t score_cache_bytes = 0;
+  std::int64_t score_cache_bytes_used = 0;  // of those
+  int max_adapters = 0;                     // BatchLimits'
   std::string running_adapters;  // the names of those that have running requests, comma-separated
   std::string waiting_adapters;  // and waiting ones
 };

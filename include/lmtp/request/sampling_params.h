@@ -51,6 +51,11 @@ struct SamplingParams : DrawParams {
   // What is reported: of the logits as the model gave them; or after penalties, bias and mask.
   bool raw_logprobs = false;
 
+  // Whether the log probabilities that are reported are those of the logits as the model gave them.
+  bool reports_raw() const {
+    return raw_logprobs || (!has_penalties() && logit_bias == nullptr && mask == nullptr);
+  }
+
   // The tokens that end the stream by themselves, in any order: before min_tokens none is drawn.
   std::vector<TokenId> end_ids(std::span<const TokenId> eos_ids) const;
 };

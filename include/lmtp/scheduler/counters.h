@@ -13,6 +13,7 @@ struct SchedulerCounters {
   std::int64_t num_generated_tokens = 0;
   std::int64_t num_forced_tokens = 0;  // of those, by RowResult::forced
   std::int64_t num_scored_tokens = 0;
+  std::int64_t num_cached_scores = 0;  // of those, from the score cache
   std::int64_t num_preemptions = 0;
   std::int64_t num_swapped_out = 0;    // blocks that went to the host
   std::int64_t num_swapped_in = 0;     // blocks that came from there

@@ -16,6 +16,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/prefix_cache.h"
+#include "lmtp/cache/score_cache.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_changes.h"
 #include "lmtp/scheduler/counters.h"
@@ -28,11 +29,12 @@ namespace lmtp::scheduler {
 
 // REQUIRES of each number what its comment says; Scheduler's constructor checks it.
 struct SchedulerOptions {
-  int num_blocks = 0;       // of the pool, kNullBlock included
-  int num_host_blocks = 0;  // for what the pool has no place
-  int context_length = 0;   // the pool must hold one such sequence: see min_blocks
-  BatchLimits batch;        // of a step
-  int vocab_size = 0;       // >= 1: bits of masks beyond it do not count
+  int num_blocks = 0;                  // of the pool, kNullBlock included
+  int num_host_blocks = 0;             // for what the pool has no place
+  int context_length = 0;              // the pool must hold one such sequence: see min_blocks
+  std::int64_t score_cache_bytes = 0;  // >= 0: of log probabilities that are kept
+  BatchLimits batch;                   // of a step
+  int vocab_size = 0;                  // >= 1: bits of masks beyond it do not count
   std::vector<TokenId> eos_ids;
   DebugOptions debug;
   SchedulerCounters counters;  // to count on from
@@ -59,6 +61,8 @@ struct SchedulerEvent {
 //   fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence waits while a running one computes a prefix that both have.
+// - The log probabilities of a Score that are known from before (cache::ScoreCache) are given to it
+//   as it comes, or when others have computed them while it waits. What is then left is computed.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
 // - What is evicted goes to blocks of the host, where there are any, and comes back where that is
@@ -85,9 +89,9 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Queues a sequence; fills in its id and its limits. Returns the events that need no model (the
-  // first token of a Score without a prompt).
-  // REQUIRES: key is not live; tokens, num_prompt, kind, params are set and were checked.
+  // Queues a sequence; fills in its id and its limits. Returns the events that need no model (of a
+  // Score, the first token where there is no prompt, and what the score cache has), which may end
+  // it. REQUIRES: key is not live; tokens, num_prompt, kind, params are set and were checked.
   std::vector<SchedulerEvent>& add(std::unique_ptr<Sequence> sequence);
 
   // Ends a sequence in any state and frees its blocks. False if the key is not live.
@@ -178,6 +182,7 @@ class Scheduler {
   std::string running_adapters() const { return names_of_adapters(running_); }
   std::string waiting_adapters() const { return names_of_adapters(waiting_); }
   const cache::BlockPool& pool() const { return pool_; }
+  const cache::ScoreCache& score_cache() const { return score_cache_; }
   const cache::BlockPool& host_pool() const { return prefix_cache_.host(); }
   const SchedulerCounters& counters() const { return counters_; }
 
@@ -291,6 +296,10 @@ class Scheduler {
 
   void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
+  void keep_score(Sequence& sequence, float logprob);
+  bool may_recall(const Sequence& sequence) const;
+  bool recall(Sequence& sequence);
+  void recall_waiting();
   void index_computed(Sequence& sequence, bool with_tail);
   void replace_block(Sequence& sequence, std::size_t index, BlockId node);
   void release(Sequence& sequence);
@@ -307,6 +316,7 @@ class Scheduler {
   const SchedulerOptions options_;
   cache::BlockPool pool_;
   cache::PrefixCache prefix_cache_;
+  cache::ScoreCache score_cache_;
   std::unordered_map<StreamKey, std::unique_ptr<Sequence>, StreamKeyHash> sequences_;
   std::vector<Sequence*> waiting_;
   std::vector<Sequence*> running_;                              // in order of admission
@@ -339,6 +349,7 @@ class Scheduler {
   bool has_refused_ = false;      // the last plan: what waits does not fit, and nothing has ended
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
+  bool has_new_scores_ = false;  // of a Score, by the commit at hand
 
   const Sequence* starved_ = nullptr;  // has waited for long for a place for its adapter
   int num_held_ = 0;

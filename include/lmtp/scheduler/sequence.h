@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/cache/score_cache.h"
 #include "lmtp/request/request.h"
 
 namespace lmtp::scheduler {
@@ -63,6 +64,7 @@ struct Sequence {
   int num_indexed = 0;
   int slot = -1;               // while it runs
   bool is_slot_known = false;  // a plan has started it
+  cache::ScoreCache::Place score_place;
   RowInFlight in_flight;
 
   SamplingParams params;

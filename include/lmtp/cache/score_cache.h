@@ -1,0 +1,91 @@
+// ScoreCache: log probabilities of tokens, each behind the prefix for which it was computed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+
+namespace lmtp::cache {
+
+// log p(token | prefix) of the model's own logits, which by the numerics contract has the same bits
+// whenever it is computed. Beside the PrefixCache and not in it: no node is there for the last
+// token of a text, which never goes through the model, and what is known outlives the keys and
+// values from which it was computed.
+//
+// An entry is a prefix with its token: the block boundary before the token, and the 1 to kBlockSize
+// tokens from there to it. A boundary is the number of the entry that ends there, or a namespace at
+// the beginning; keys and values depend on the adapter, so do log probabilities, and namespaces
+// share nothing. Tokens are always compared exactly; hashes only narrow the search. Numbers are
+// never given twice: what is behind an entry that is gone is not found any more, and goes in turn.
+//
+// The least recently used entry goes for another. There is one, of about 100 bytes, for each token
+// that was scored or drawn, and for each block of a prompt. All memory is reserved at the start,
+// and its pages are touched as they are used: an addition allocates nothing. Owner: the scheduler.
+// One thread.
+class ScoreCache {
+ public:
+  // A block boundary of a sequence: where the next search begins. {}: at its beginning.
+  struct Place {
+    std::uint64_t boundary = 0;
+    int num_blocks = 0;  // before it
+  };
+
+  // Has no more than limit_bytes. REQUIRES: limit_bytes >= 0; where no entry fits nothing is kept.
+  explicit ScoreCache(std::int64_t limit_bytes);
+
+  bool is_on() const { return capacity_ > 0; }
+
+  // log p(tokens.back() | those before it); nullopt: not known. `place` is one of this sequence, or
+  // {}, and is moved towards the last token.
+  // REQUIRES: tokens is not empty; name_space >= 0; is_on().
+  std::optional<float> find(int name_space, std::span<const TokenId> tokens, Place& place);
+
+  // Keeps it; where it is known that stays. REQUIRES: as find(); logprob is a number or -infinity.
+  void add(int name_space, std::span<const TokenId> tokens, float logprob, Place& place);
+
+  std::int64_t num_bytes() const;  // in use, at most limit_bytes
+  std::int64_t num_bytes_max() const { return limit_bytes_; }
+
+  // Aborts if the entries, their order and the buckets do not agree. O(entries); for debug builds
+  // and tests.
+  void check_invariants() const;
+
+ private:
+  // Of entries_; 0 is the end of lists.
+  using Index = std::uint32_t;
+  static constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+
+  struct Entry {
+    std::uint64_t boundary = 0;
+    std::uint64_t number = 0;
+    std::array<TokenId, kBlockSize> tokens = {};  // negative: behind the last
+    float logprob = kUnknown;
+    Index next = 0;  // of the same bucket
+    Index older = 0;
+    Index younger = 0;
+  };
+  using Tokens = std::span<const TokenId>;
+
+  static Tokens tokens_of(const Entry& entry);
+  static bool holds(const Entry& entry, std::uint64_t boundary, Tokens tokens);
+  std::size_t bucket_of(std::uint64_t boundary, Tokens tokens) const;
+  Index look_up(std::size_t bucket, std::uint64_t boundary, Tokens tokens);
+  Index add_entry(std::uint64_t boundary, Tokens tokens);
+  Index take_entry();
+  void append(Index at);
+  void unlink(Index at);
+
+  const std::int64_t limit_bytes_;
+  const std::size_t capacity_;
+  std::vector<Entry> entries_;  // [0]: the circular list's sentinel, between youngest and oldest
+  std::vector<Index> buckets_;  // [a power of two]
+  std::uint64_t next_number_ = std::uint64_t{1} << 32;  // above all namespaces
+};
+
+}  // namespace lmtp::cache

@@ -1,0 +1,56 @@
+// Of the random operations: their shapes, and a stream of the naive model.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lmtp/request/request.h"
+
+namespace lmtp::scheduler {
+
+struct Case {
+  int num_blocks;
+  int max_batched_tokens;
+  int context_length;
+  bool runs_ahead = false;
+  int adapter_blocks = 0;  // of each adapter; 0: none is used
+  int num_host_blocks = 0;
+};
+
+inline constexpr std::array kCases = {
+    Case{500, 64, 128}, Case{12, 64, 128}, Case{10, 16, 128}, Case{9, 8, 128}, Case{30, 512, 256},
+    Case{18, 33, 256}, Case{60, 1, 64}, Case{500, 64, 128, true}, Case{12, 64, 128, true},
+    Case{18, 33, 256, true},
+    // Beside a stream of the whole context there is a place for four of the adapters.
+    Case{21, 64, 128, false, 3}, Case{21, 64, 128, true, 3}, Case{60, 16, 128, false, 3},
+    // With blocks of the host: one, fewer than a stream may need, more than the pool has.
+    Case{12, 64, 128, false, 0, 1}, Case{10, 16, 128, true, 0, 5}, Case{18, 33, 256, true, 0, 40},
+    Case{12, 64, 128, false, 0, 200}, Case{21, 64, 128, true, 3, 12}};
+
+// By the number of the case: none are kept, a few, some, all.
+inline constexpr std::array<std::int64_t, 4> kScoreCacheBytes = {0, 20'000, 200'000, 64 << 20};
+
+// A stream as one would write it down: a text, of which so much has been reported.
+struct NaiveStream {
+  RequestKind kind = RequestKind::kGenerate;
+  std::vector<TokenId> text;  // prompt; then what was reported; then what is scored or appended
+  int num_prompt = 0;
+  int num_reported = 0;
+  int max_tokens = 0;
+  int num_generated_max = 0;         // max_tokens, clamped to the context
+  std::vector<TokenId> forced = {};  // comes behind the token that is drawn next
+  std::size_t forced_end = 0;        // of the text: what is not reported and before it was forced
+  int num_backtracked = 0;           // of what was reported and of the prompt, since the last event
+  int num_forks = 0;
+  bool is_suspended = false;
+  bool is_held = false;
+  std::shared_ptr<const Adapter> adapter = {};
+
+  int length() const { return static_cast<int>(text.size()); }
+  int num_generated() const { return length() - num_prompt; }
+};
+
+}  // namespace lmtp::scheduler
