@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <future>
 #include <iterator>
 #include <memory>
@@ -27,6 +28,7 @@ constexpr int kVocab = 1000;
 constexpr int kNumStreams = 64;
 constexpr int kNumConnections = 8;
 constexpr int kNumTokens = 400;
+constexpr std::int64_t kScoreCacheBytes = 500'000;  // full before the steps that are looked at
 // Steps with all streams before what is kept for the next one has its size, and those looked at.
 constexpr std::size_t kWarmUp = 100;
 constexpr std::size_t kCounted = 256;  // 16 blocks of each stream
@@ -94,6 +96,8 @@ std::vector<Allocations::Step> run(bool ahead, const EngineOptions& options = {}
       begun.wait();
       return {};
     };
+    EngineOptions options;
+    options.score_cache_bytes = kScoreCacheBytes;
     Engine engine(
         std::make_unique<testing::WatchedAgent>(testing::make_fake_agent(agent), allocations),
         {.vocab_size = kVocab, .context_length = 1024, .eos_ids = {}}, options);

@@ -134,6 +134,7 @@ void measure(int num_streams, int num_steps, bool ahead) {
   std::promise<void> go;  // all streams are there
   EngineOptions options;
   options.max_concurrent_requests = num_streams;
+  options.score_cache_bytes = kDefaultScoreCacheBytes;
   {
     Engine engine(
         std::make_unique<testing::WatchedAgent>(
