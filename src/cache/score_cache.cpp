@@ -12,6 +12,14 @@ namespace {
 
 constexpr TokenId kNoneBehind = -1;
 
+std::uint64_t hash_of_boundary(std::uint64_t boundary) {
+  return mixed(boundary + 0x9E3779B97F4A7C15ULL);
+}
+
+std::uint64_t with_token(std::uint64_t hash, TokenId token) {
+  return mixed(hash ^ static_cast<std::uint32_t>(token));
+}
+
 // The tokens from a boundary to the last one of a sequence.
 std::span<const TokenId> behind(const ScoreCache::Place& place, std::span<const TokenId> tokens) {
   return tokens.subspan(static_cast<std::size_t>(place.num_blocks) * kBlockSize);
@@ -57,14 +65,18 @@ bool ScoreCache::holds(const Entry& entry, std::uint64_t boundary, Tokens tokens
          (tokens.size() == kBlockSize || entry.tokens[tokens.size()] == kNoneBehind);
 }
 
-std::size_t ScoreCache::bucket_of(std::uint64_t boundary, Tokens tokens) const {
-  std::uint64_t hash = mixed(boundary + (std::uint64_t{tokens.size()} << 56));
-  for (const TokenId token : tokens) hash = mixed(hash ^ static_cast<std::uint32_t>(token));
-  return mixed(hash) & (buckets_.size() - 1);
+ScoreCache::Index ScoreCache::bucket_of(std::uint64_t hash) const {
+  return static_cast<Index>(mixed(hash) & (buckets_.size() - 1));
+}
+
+ScoreCache::Index ScoreCache::bucket_of(std::uint64_t boundary, Tokens tokens) const {
+  std::uint64_t hash = hash_of_boundary(boundary);
+  for (const TokenId token : tokens) hash = with_token(hash, token);
+  return bucket_of(hash);
 }
 
 // 0: it is not there. Else it is the youngest from now on.
-ScoreCache::Index ScoreCache::look_up(std::size_t bucket, std::uint64_t boundary, Tokens tokens) {
+ScoreCache::Index ScoreCache::look_up(Index bucket, std::uint64_t boundary, Tokens tokens) {
   Index at = buckets_[bucket];
   while (at != 0 && !holds(entries_[at], boundary, tokens)) at = entries_[at].next;
   if (at != 0 && entries_[0].older != at) {
@@ -74,12 +86,15 @@ ScoreCache::Index ScoreCache::look_up(std::size_t bucket, std::uint64_t boundary
   return at;
 }
 
-ScoreCache::Index ScoreCache::add_entry(std::uint64_t boundary, Tokens tokens) {
-  const std::size_t bucket = bucket_of(boundary, tokens);
+ScoreCache::Index ScoreCache::add_entry(Index bucket, std::uint64_t boundary, Tokens tokens) {
   if (const Index known = look_up(bucket, boundary, tokens); known != 0) return known;
   const Index at = take_entry();
   Entry& added = entries_[at];
-  added = {.boundary = boundary, .number = next_number_++, .next = buckets_[bucket]};
+  added.boundary = boundary;
+  added.number = next_number_++;
+  added.logprob = kUnknown;
+  added.next = buckets_[bucket];
+  added.bucket = bucket;
   std::ranges::fill(std::ranges::copy(tokens, added.tokens.begin()).out, added.tokens.end(),
                     kNoneBehind);
   buckets_[bucket] = at;
@@ -95,7 +110,7 @@ ScoreCache::Index ScoreCache::take_entry() {
   }
   const Index at = entries_[0].younger;
   unlink(at);
-  Index* link = &buckets_[bucket_of(entries_[at].boundary, tokens_of(entries_[at]))];
+  Index* link = &buckets_[entries_[at].bucket];
   while (*link != at) link = &entries_[*link].next;
   *link = entries_[at].next;
   return at;
@@ -131,17 +146,28 @@ std::optional<float> ScoreCache::find(int name_space, Tokens tokens, Place& plac
   }
 }
 
-void ScoreCache::add(int name_space, Tokens tokens, float logprob, Place& place) {
+void ScoreCache::add(int name_space, Tokens tokens, std::span<const float> logprobs, Place& place) {
+  LMTP_CHECK(!logprobs.empty() && logprobs.size() <= kBlockSize, logprobs.size());
   begin(place, name_space, tokens.size());
-  for (;;) {
-    const Tokens rest = behind(place, tokens);
-    const Index at =
-        add_entry(place.boundary, rest.first(std::min<std::size_t>(kBlockSize, rest.size())));
-    if (rest.size() <= kBlockSize) {
-      if (std::isnan(entries_[at].logprob)) entries_[at].logprob = logprob;
-      return;
-    }
+  Tokens rest = behind(place, tokens);
+  for (; rest.size() > kBlockSize; rest = rest.subspan(kBlockSize)) {
+    const Tokens block = rest.first(kBlockSize);
+    const Index at = add_entry(bucket_of(place.boundary, block), place.boundary, block);
     place = {.boundary = entries_[at].number, .num_blocks = place.num_blocks + 1};
+  }
+  LMTP_CHECK(logprobs.size() <= rest.size(), logprobs.size(), rest.size());
+  // The buckets of all first: they are in no cache.
+  std::array<Index, kBlockSize> buckets = {};
+  std::uint64_t hash = hash_of_boundary(place.boundary);
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    hash = with_token(hash, rest[i]);
+    buckets[i] = bucket_of(hash);
+    __builtin_prefetch(&buckets_[buckets[i]]);
+  }
+  const std::size_t first = rest.size() - logprobs.size();
+  for (std::size_t i = 0; i < logprobs.size(); ++i) {
+    const Index at = add_entry(buckets[first + i], place.boundary, rest.first(first + i + 1));
+    if (std::isnan(entries_[at].logprob)) entries_[at].logprob = logprobs[i];
   }
 }
 
@@ -157,7 +183,8 @@ void ScoreCache::check_invariants() const {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     for (Index at = buckets_[bucket]; at != 0; at = entries_[at].next) {
       const Tokens tokens = tokens_of(entries_[at]);
-      LMTP_CHECK(!tokens.empty() && bucket_of(entries_[at].boundary, tokens) == bucket, at, bucket);
+      LMTP_CHECK(!tokens.empty() && entries_[at].bucket == bucket, at, bucket);
+      LMTP_CHECK(bucket_of(entries_[at].boundary, tokens) == bucket, at, bucket);
       ++num_found;
     }
   }

@@ -114,6 +114,7 @@ Result<void> Scheduler::check_append(const Sequence& sequence, int num_dropped,
 }
 
 void Scheduler::cut(Sequence& sequence, int num_dropped) {
+  add_scores(sequence);
   requeue(sequence);
   const int length = sequence.length() - num_dropped;
   sequence.num_backtracked += std::max(0, sequence.num_prompt + sequence.num_emitted - length);

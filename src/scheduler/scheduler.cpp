@@ -291,6 +291,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   index_computed(sequence, prompt_done);
   const bool was_withheld = sequence.is_end_withheld;
   const bool keeps_scores = score_cache_.is_on() && sequence.params.reports_raw();
+  has_new_scores_ |= keeps_scores && sequence.kind == RequestKind::kScore;
   for (TokenResult& token : result.tokens) {
     TokenEvent entry = next_entry(sequence, std::move(token));
     if (keeps_scores) keep_score(sequence, entry.logprob);
@@ -304,6 +305,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
       return;
     }
   }
+  if (sequence.kind == RequestKind::kScore) add_scores(sequence);  // others may wait for them
   if (sequence.is_controlled && row.draws() && !result.skipped) set_held(sequence, true);
   if (!result.forced.empty()) force(sequence, result.forced);
   if (was_withheld && !sequence.is_end_withheld) {
@@ -406,6 +408,7 @@ void Scheduler::drop(Sequence& sequence) {
     constexpr double kWeight = 1.0 / 64;
     mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
   }
+  add_scores(sequence);
   release(sequence);
   set_held(sequence, false);
   void_row_ahead(sequence);

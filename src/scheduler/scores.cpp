@@ -10,10 +10,19 @@ namespace lmtp::scheduler {
 
 // Of the token that was reported last. REQUIRES: it is of the logits as the model gave them.
 void Scheduler::keep_score(Sequence& sequence, float logprob) {
-  const auto end = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
-  const auto tokens = std::span<const TokenId>(sequence.tokens).first(end);
-  score_cache_.add(sequence.adapter, tokens, logprob, sequence.score_place);
-  has_new_scores_ |= sequence.kind == RequestKind::kScore;
+  const int end = sequence.num_prompt + sequence.num_emitted;
+  if (end != sequence.scores_end + 1) add_scores(sequence);
+  sequence.new_scores[static_cast<std::size_t>(sequence.num_new_scores++)] = logprob;
+  sequence.scores_end = end;
+  if (end % kBlockSize == 0) add_scores(sequence);
+}
+
+void Scheduler::add_scores(Sequence& sequence) {
+  const auto count = static_cast<std::size_t>(std::exchange(sequence.num_new_scores, 0));
+  if (count == 0) return;
+  const auto end = static_cast<std::size_t>(sequence.scores_end);
+  score_cache_.add(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(end),
+                   std::span<const float>(sequence.new_scores).first(count), sequence.score_place);
 }
 
 // Alternatives are not kept: a Score that asks for them is computed.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -29,11 +30,16 @@ float number_of(Tokens tokens) {
   return number;
 }
 
-// The tokens [first, end) of a text, as a request for them would.
-void add(ScoreCache& cache, Tokens tokens, std::size_t first, int name_space = 0) {
+// The tokens [first, end) of a text, as a request for them would: up to so many together.
+void add(ScoreCache& cache, Tokens tokens, std::size_t first, int name_space = 0,
+         std::size_t together = kBlockSize) {
   ScoreCache::Place place;
+  std::vector<float> logprobs;
   for (std::size_t end = first + 1; end <= tokens.size(); ++end) {
-    cache.add(name_space, tokens.first(end), number_of(tokens.first(end)), place);
+    logprobs.push_back(number_of(tokens.first(end)));
+    if (end % kBlockSize != 0 && end < tokens.size() && logprobs.size() < together) continue;
+    cache.add(name_space, tokens.first(end), logprobs, place);
+    logprobs.clear();
   }
 }
 
@@ -54,7 +60,7 @@ TEST(ScoreCache, WhatWasAddedIsFoundWhateverItsLength) {
     for (const std::size_t size : {1, 2, 15, 16, 17, 31, 32, 33, 40}) {
       ScoreCache cache(kPlenty);
       const auto text = counting(3, static_cast<int>(prompt + size));
-      add(cache, text, prompt);
+      add(cache, text, prompt, 0, 1 + size % 7);
       EXPECT_EQ(num_known(cache, text, prompt), size) << prompt;
       // Any part of it, and what is before or behind it is not.
       EXPECT_EQ(num_known(cache, text, prompt + size / 2), size - size / 2);
@@ -100,8 +106,8 @@ TEST(ScoreCache, WhatStandsStaysAndInfinityIsANumber) {
   const std::vector<TokenId> text = {1, 2};
   ScoreCache::Place place;
   const float impossible = -std::numeric_limits<float>::infinity();
-  cache.add(0, text, impossible, place);
-  cache.add(0, text, -1.0F, place);
+  cache.add(0, text, std::array{impossible}, place);
+  cache.add(0, text, std::array{-1.0F}, place);
   EXPECT_EQ(cache.find(0, text, place), impossible);
 }
 
@@ -144,19 +150,19 @@ TEST(ScoreCache, TheLeastRecentlyUsedGoesAndTheLimitHolds) {
 }
 
 TEST(ScoreCache, WithoutRoomItIsOff) {
-  for (const std::int64_t limit : {0, 1, 150}) {
+  for (const std::int64_t limit : {0, 1, 150, 215}) {
     const ScoreCache cache(limit);
     EXPECT_FALSE(cache.is_on()) << limit;
     EXPECT_LE(cache.num_bytes(), limit);
     cache.check_invariants();
   }
-  EXPECT_TRUE(ScoreCache(200).is_on());
+  EXPECT_TRUE(ScoreCache(216).is_on());
 }
 
 // Whatever it has dropped, what it gives is what a map of all prefixes has.
 TEST(ScoreCache, AsAMapOfPrefixes) {
   constexpr int kAll = 1 << 23;
-  for (const int limit : {200, 2000, 30'000, kAll}) {
+  for (const int limit : {216, 2000, 30'000, kAll}) {
     ScoreCache cache(limit);
     std::mt19937 random(static_cast<unsigned>(limit));
     const auto below = [&random](std::size_t most) { return random() % most; };
@@ -181,7 +187,7 @@ TEST(ScoreCache, AsAMapOfPrefixes) {
         }
         if (below(2) == 0) continue;
         const float logprob = known != all.end() ? known->second : -static_cast<float>(i);
-        cache.add(name_space, tokens, logprob, place);
+        cache.add(name_space, tokens, std::array{logprob}, place);
         all[{name_space, {tokens.begin(), tokens.end()}}] = logprob;
       }
       if (i % 100 == 0) cache.check_invariants();

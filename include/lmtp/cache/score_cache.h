@@ -46,8 +46,11 @@ class ScoreCache {
   // REQUIRES: tokens is not empty; name_space >= 0; is_on().
   std::optional<float> find(int name_space, std::span<const TokenId> tokens, Place& place);
 
-  // Keeps it; where it is known that stays. REQUIRES: as find(); logprob is a number or -infinity.
-  void add(int name_space, std::span<const TokenId> tokens, float logprob, Place& place);
+  // Keeps those of the last tokens, each behind the ones before it; where one is known that stays.
+  // REQUIRES: as find(); logprobs are numbers or -infinity, at least one, and of tokens of one
+  // block.
+  void add(int name_space, std::span<const TokenId> tokens, std::span<const float> logprobs,
+           Place& place);
 
   std::int64_t num_bytes() const;  // in use, at most limit_bytes
   std::int64_t num_bytes_max() const { return limit_bytes_; }
@@ -67,6 +70,7 @@ class ScoreCache {
     std::array<TokenId, kBlockSize> tokens = {};  // negative: behind the last
     float logprob = kUnknown;
     Index next = 0;  // of the same bucket
+    Index bucket = 0;
     Index older = 0;
     Index younger = 0;
   };
@@ -74,9 +78,10 @@ class ScoreCache {
 
   static Tokens tokens_of(const Entry& entry);
   static bool holds(const Entry& entry, std::uint64_t boundary, Tokens tokens);
-  std::size_t bucket_of(std::uint64_t boundary, Tokens tokens) const;
-  Index look_up(std::size_t bucket, std::uint64_t boundary, Tokens tokens);
-  Index add_entry(std::uint64_t boundary, Tokens tokens);
+  Index bucket_of(std::uint64_t hash) const;
+  Index bucket_of(std::uint64_t boundary, Tokens tokens) const;
+  Index look_up(Index bucket, std::uint64_t boundary, Tokens tokens);
+  Index add_entry(Index bucket, std::uint64_t boundary, Tokens tokens);
   Index take_entry();
   void append(Index at);
   void unlink(Index at);

@@ -297,6 +297,7 @@ class Scheduler {
   void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
   void keep_score(Sequence& sequence, float logprob);
+  void add_scores(Sequence& sequence);
   bool may_recall(const Sequence& sequence) const;
   bool recall(Sequence& sequence);
   void recall_waiting();

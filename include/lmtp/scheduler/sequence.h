@@ -1,6 +1,7 @@
 // One stream's tokens on their way through the model.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -65,6 +66,11 @@ struct Sequence {
   int slot = -1;               // while it runs
   bool is_slot_known = false;  // a plan has started it
   cache::ScoreCache::Place score_place;
+  // Log probabilities of the tokens before scores_end that are to be kept: added together, at the
+  // end of their block or of the sequence.
+  std::array<float, kBlockSize> new_scores = {};
+  int num_new_scores = 0;
+  int scores_end = 0;
   RowInFlight in_flight;
 
   SamplingParams params;
