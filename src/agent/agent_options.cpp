@@ -39,7 +39,12 @@ kernels::ElementType kv_type(const AgentOptions& options) {
 }
 
 std::string device_name(const AgentOptions& options) {
-  return options.cuda_device.has_value() ? "cuda:" + std::to_string(*options.cuda_device) : "cpu";
+  if (!options.cuda_device.has_value()) return "cpu";
+  std::string name = "cuda:" + std::to_string(*options.cuda_device);
+  for (int rank = 1; rank < options.num_ranks; ++rank) {
+    name += "," + std::to_string(*options.cuda_device + rank);
+  }
+  return name;
 }
 
 }  // namespace lmtp::agent

@@ -10,7 +10,6 @@
 #include "kernels/sample.h"
 #include "lmtp/base/check.h"
 #include "load_model.h"
-#include "numerics_id.h"
 
 namespace lmtp::agent {
 
@@ -19,7 +18,6 @@ using kernels::DeviceError;
 BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int num_blocks)
     : options_(options),
       parts_(std::move(parts)),
-      numerics_(numerics_id(options, parts_.stream->backend())),
       tile_(logit_rows_max(options)),
       upload_(*parts_.stream),
       resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
@@ -72,7 +70,8 @@ scheduler::AgentInfo BackendAgent::info() const {
           .takes_kv_at_once = runs_ahead(),
           .num_widened = parts_.num_widened,
           .notes = parts_.notes,
-          .numerics = numerics_};
+          .numerics = parts_.numerics,
+          .ranks = {{device_name(options_), parts_.weights_bytes}}};
 }
 
 Result<void> BackendAgent::guarded(const std::function<void()>& work) {

@@ -33,15 +33,18 @@ namespace lmtp::agent {
 struct AgentParts {
   std::unique_ptr<kernels::WorkerPool> pool;
   std::unique_ptr<kernels::Stream> stream;
-  std::unique_ptr<model::Communicator> communicator;
+  std::shared_ptr<model::Communicator> communicator;  // with the group that it belongs to
   std::unique_ptr<model::CausalLM> model;
   std::vector<std::string> notes;  // of the weights
   int num_widened = 0;             // as well
+  std::int64_t weights_bytes = 0;  // as well
+  std::string numerics;            // AgentInfo's
 };
 
 class BackendAgent : public scheduler::ModelAgent {
  public:
-  // Sizes the KV cache, last of all that it allocates. Throws what allocations do.
+  // Sizes the KV cache, last of all that it allocates. `options`: of its rank, which has its share
+  // of what the model's have. Throws what allocations do.
   BackendAgent(AgentParts parts, const AgentOptions& options, int num_blocks);
 
   scheduler::AgentInfo info() const override;
@@ -86,7 +89,6 @@ class BackendAgent : public scheduler::ModelAgent {
 
   const AgentOptions options_;
   AgentParts parts_;
-  const std::string numerics_;
   const int tile_;  // rows of logits that are computed and sampled at a time
   Upload upload_;
   scheduler::SlotTable slots_;

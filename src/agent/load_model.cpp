@@ -1,6 +1,8 @@
 #include "load_model.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -34,6 +36,9 @@ Result<std::int64_t> count_weights(const AgentOptions& options) {
                      " dimensions, and the CUDA kernels take " +
                      std::to_string(kernels::kDeviceHeadDimMax) + " at most; serve it on the CPU"};
   }
+  if (const auto share = model::rank_config(options.config, options.num_ranks); !share.ok()) {
+    return Error{share.error().code, "--tensor-parallel-size: " + share.error().message};
+  }
   const auto tensors = model::describe_tensors(options.config);
   if (!tensors.ok()) return tensors.error();
   std::int64_t num_elements = 0;
@@ -42,6 +47,16 @@ Result<std::int64_t> count_weights(const AgentOptions& options) {
 }
 
 namespace {
+
+// How the matrices of a model are divided, by name; the others every rank has.
+std::map<std::string, model::Split> splits_of(const model::ModelConfig& config) {
+  std::map<std::string, model::Split> splits;
+  const auto linears = model::describe_linears(config);
+  for (const model::WeightStack& stack : linears.value()) {
+    for (const model::WeightPart& part : stack.parts) splits[part.name + ".weight"] = stack.split;
+  }
+  return splits;
+}
 
 // Of a tensor that --dtype packs.
 std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t num_elements) {
@@ -59,20 +74,27 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
       (options.weight_type != kernels::WeightType::kF32 && !quantization.ordered);
   constexpr std::string_view kWeight = ".weight";
   std::int64_t num_bytes = 0;
+  const int num_ranks = options.num_ranks;
+  const auto splits =
+      num_ranks > 1 ? splits_of(options.config) : std::map<std::string, model::Split>();
   const auto tensors = model::describe_tensors(options.config);
   for (const model::TensorSpec& tensor : tensors.value()) {
     const model::QuantScheme* scheme = nullptr;
     // Embeddings and heads seldom are, whatever is said; but GGUF files name their matrices.
     const bool is_table =
         tensor.shape.size() == 2 && tensor.shape.front() == options.config.vocab_size;
-    const bool is_likely = quantization.method == model::QuantMethod::kGguf || !is_table;
+    const auto split = splits.find(tensor.name);
+    // A rank's share of the inputs of codes is widened.
+    const bool is_likely = (quantization.method == model::QuantMethod::kGguf || !is_table) &&
+                           (split == splits.end() || split->second != model::Split::kInputs);
     if (may_be_narrow && is_likely && tensor.shape.size() == 2 && tensor.name.ends_with(kWeight)) {
       scheme = model::find_scheme(quantization,
                                   tensor.name.substr(0, tensor.name.size() - kWeight.size()));
     }
-    num_bytes += scheme != nullptr
-                     ? model::coded_bytes(*scheme, tensor.num_elements())
-                     : packed_bytes(options.weight_type, is_table, tensor.num_elements());
+    const std::int64_t num_elements =
+        tensor.num_elements() / (split == splits.end() ? 1 : num_ranks);
+    num_bytes += scheme != nullptr ? model::coded_bytes(*scheme, num_elements)
+                                   : packed_bytes(options.weight_type, is_table, num_elements);
   }
   return num_bytes;
 }
@@ -82,12 +104,31 @@ bool may_have_codes(const AgentOptions& options) {
          options.config.quantization.method != model::QuantMethod::kNone;
 }
 
+namespace {
+
+int num_threads_of(const AgentOptions& options) {
+  return options.num_threads > 0 ? options.num_threads
+                                 : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
 std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
-  const int num_threads = options.num_threads > 0
-                              ? options.num_threads
-                              : static_cast<int>(std::thread::hardware_concurrency());
   return std::make_unique<kernels::WorkerPool>(
-      std::clamp(num_threads, 1, kernels::WorkerPool::kMaxThreads));
+      std::clamp(num_threads_of(options), 1, kernels::WorkerPool::kMaxThreads));
+}
+
+AgentOptions options_of_rank(const AgentOptions& options, int rank) {
+  const int num_ranks = options.num_ranks;
+  AgentOptions own = options;
+  own.num_ranks = 1;
+  own.config = model::rank_config(options.config, num_ranks).value();
+  const int num_threads = num_threads_of(options);
+  own.num_threads = std::max(1, num_threads / num_ranks + (rank < num_threads % num_ranks ? 1 : 0));
+  own.kv_cache_bytes /= num_ranks;
+  own.swap_bytes /= num_ranks;
+  if (own.cuda_device.has_value()) *own.cuda_device += rank;
+  return own;
 }
 
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
@@ -115,6 +156,7 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
   if (const auto unchanged = tensors->check_unchanged(); !unchanged.ok()) return unchanged.error();
   loaded.model = std::move(*model);
   loaded.num_widened = loader.num_widened();
+  loaded.weights_bytes = store.num_bytes();
   if (loaded.num_widened > 0) {
     loaded.notes.push_back(std::to_string(loaded.num_widened) +
                            " quantised matrices are widened to " + dtype_name(options.weight_type));

@@ -22,8 +22,8 @@ int longest_stream(const AgentOptions& options);
 // The number of the model's weights, or why it cannot be served with these options.
 Result<std::int64_t> count_weights(const AgentOptions& options);
 
-// Bytes that they take in memory, by config.json: on the safe side where it does not say which
-// matrices are quantised. REQUIRES: count_weights() is ok.
+// Bytes that they take in memory, those of one rank, by config.json: on the safe side where it does
+// not say which matrices are quantised. REQUIRES: count_weights() is ok.
 std::int64_t count_weight_bytes(const AgentOptions& options);
 
 // Whether matrices of the model may stay codes in memory.
@@ -36,7 +36,12 @@ struct LoadedModel {
   std::unique_ptr<model::CausalLM> model;
   std::vector<std::string> notes;  // AgentInfo::notes
   int num_widened = 0;             // AgentInfo::num_widened
+  std::int64_t weights_bytes = 0;  // RankInfo::weights_bytes
 };
+
+// What rank `rank` of options.num_ranks is made from: its share of heads, threads and memory. Its
+// config is model::rank_config's. REQUIRES: count_weights() is ok.
+AgentOptions options_of_rank(const AgentOptions& options, int rank);
 
 // Loads the num_weights weights of options.source into `store`, or the share of them that the
 // communicator's rank has. The error names the tensor or file. `communicator` outlives the model.

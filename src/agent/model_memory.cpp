@@ -1,6 +1,7 @@
 #include "lmtp/agent/model_memory.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "decode_graphs.h"
 #include "free_memory.h"
@@ -19,6 +20,8 @@ constexpr std::int64_t kWeightsShare = 16;  // and 1/16 of the weights
 // Of a graph: at most 16 launches a layer, each with its arguments and the driver's data. Not
 // measured yet; if it is too little, steps run without graphs.
 constexpr std::int64_t kGraphLayerBytes = 16 * 4096;
+// What default_kv_bytes leaves free, for all devices once.
+constexpr std::int64_t kDeviceMarginBytes = std::int64_t{1} << 30;
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
 // Memory of a device's agent beside weights, a step's results and the KV cache.
@@ -46,7 +49,9 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
       std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;
   const std::int64_t workspace = floats_per_token * options.batch.max_tokens * kFloat +
                                  (options.cuda_device ? device_workspace_bytes(options) : 0);
-  memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;
+  memory.weights_bytes =
+      options.num_ranks * (weights + weights / kWeightsShare + workspace + kFixedBytes);
+  if (options.cuda_device) memory.weights_bytes += (options.num_ranks - 1) * kDeviceMarginBytes;
   memory.kv_bytes_min = num_blocks_min(options) * kv_block_bytes(options);
   return memory;
 }
@@ -58,16 +63,21 @@ int servable_context(const AgentOptions& options) {
   return static_cast<int>(std::min<std::int64_t>(fits, options.config.context_length));
 }
 
-std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device) {
+std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device,
+                                                   int num_devices) {
   if (!cuda_device) return free_memory_bytes();
-  if (!kernels::cuda::probe(*cuda_device).available) return std::nullopt;
-  const kernels::DeviceApi& device = *kernels::cuda::backend().device;
-  try {
-    device.use_device(*cuda_device);
-    return device.memory().free_bytes;
-  } catch (const kernels::DeviceError&) {
-    return std::nullopt;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (int number = *cuda_device; number < *cuda_device + num_devices; ++number) {
+    if (!kernels::cuda::probe(number).available) return std::nullopt;
+    const kernels::DeviceApi& device = *kernels::cuda::backend().device;
+    try {
+      device.use_device(number);
+      least = std::min(least, device.memory().free_bytes);
+    } catch (const kernels::DeviceError&) {
+      return std::nullopt;
+    }
   }
+  return least * num_devices;
 }
 
 }  // namespace lmtp::agent

@@ -76,6 +76,11 @@ kernels::LoraRows StepAdapters::list(const scheduler::StepPlan& plan,
 }
 
 Result<void> takes_adapters(const AgentOptions& options) {
+  if (options.num_ranks > 1) {
+    return Error{ErrorCode::kInvalid,
+                 "adapters are not divided among ranks yet; serve this model without "
+                 "--tensor-parallel-size, or merge the adapter into it"};
+  }
   if (options.cuda_device) {
     return Error{ErrorCode::kInvalid,
                  "adapters are computed on CPUs alone so far; serve this model without --cuda"};

@@ -87,6 +87,7 @@ agent::AgentOptions agent_options(const ModelSource& source, const model::ModelC
   agent.source = source;
   agent.config = config;
   agent.cuda_device = cuda_device;
+  agent.num_ranks = options.tensor_parallel_size;
   agent.num_threads = options.num_threads;
   agent.batch = options.batch;
   agent.force = options.force;
@@ -145,7 +146,7 @@ HubModelFactory::HubModelFactory(ModelOptions options, bool one_model, NamePolic
       policy_(std::move(policy)),
       on_device_gone_(std::move(on_device_gone)),
       cuda_device_(*parse_device(options_.device)),
-      free_bytes_at_start_(agent::available_memory_bytes(cuda_device_)) {}
+      free_bytes_at_start_(free_bytes()) {}
 
 Result<registry::ServedModel> HubModelFactory::find(const std::string& name) {
   hub::FetchOptions here;
@@ -193,7 +194,7 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
   if (!served) return served.error();
   const registry::MemoryNeed& need = served->memory;
   const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
-  const auto free = std::max(free_bytes_at_start_, agent::available_memory_bytes(cuda_device_));
+  const auto free = std::max(free_bytes_at_start_, free_bytes());
   if (!free || needed <= *free) return {};
   const std::string sizes = "'" + name + "' needs about " + size_text(needed) +
                             " of memory (weights " + size_text(need.weights_bytes) + "), and " +
@@ -209,8 +210,10 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
                    (one_model_ ? "; --force goes on" : "")};
 }
 
-std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {
-  return agent::available_memory_bytes(cuda_device_);
+std::optional<std::int64_t> HubModelFactory::free_memory_bytes() { return free_bytes(); }
+
+std::optional<std::int64_t> HubModelFactory::free_bytes() const {
+  return agent::available_memory_bytes(cuda_device_, options_.tensor_parallel_size);
 }
 
 Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) const {
@@ -261,8 +264,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.memory.kv_bytes = options_.kv_cache_bytes;
   served.memory.on_device = cuda_device_.has_value();
   // With what is free now, until the registry has decided about its memory.
-  served.limits.context_length = context_of(
-      registry::kv_bytes_wanted(served.memory, agent::available_memory_bytes(agent.cuda_device)));
+  served.limits.context_length = context_of(registry::kv_bytes_wanted(served.memory, free_bytes()));
   served.context_of = context_of;
   served.load = [with_kv, name = source.name, notes = served.description.notes](
                     std::int64_t kv_bytes, const scheduler::LoadProgress& progress) {

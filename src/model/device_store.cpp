@@ -221,6 +221,7 @@ class DeviceStore : public WeightStore {
   // Allocates from a large piece of device memory, since device allocations are slow.
   std::shared_ptr<std::byte> allocate(std::size_t num_bytes) {
     num_bytes = (num_bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+    add_bytes(num_bytes);
     if (num_bytes > piece_.num_bytes() - used_bytes_) {
       if (num_bytes >= kDevicePieceBytes / 4) {
         const auto own = kernels::Memory::allocate(backend(), num_bytes).shared();

@@ -85,14 +85,17 @@ class HostStore : public WeightStore {
   PlainWeight keep(std::span<const float> values) override {
     if (values.empty()) return {};
     const auto memory = kernels::Memory::allocate(backend(), values.size_bytes());
+    add_bytes(values.size_bytes());
     std::memcpy(memory.data(), values.data(), values.size_bytes());
     return {{memory.shared(), memory.floats()}, static_cast<std::int64_t>(values.size())};
   }
 
  private:
   template <typename T>
-  std::shared_ptr<T> elements(std::int64_t count) {
-    const auto bytes = arena_.allocate(static_cast<std::size_t>(count) * sizeof(T));
+  std::shared_ptr<T> elements(std::int64_t number) {
+    const std::size_t num_bytes = static_cast<std::size_t>(number) * sizeof(T);
+    add_bytes(num_bytes);
+    const auto bytes = arena_.allocate(num_bytes);
     return {bytes, reinterpret_cast<T*>(bytes.get())};
   }
 

@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "kernels/device_api.h"
+#include "kernels/memory.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::model {
@@ -110,7 +112,37 @@ class LocalRanks::Rank : public Communicator {
   Shard shard() const override { return shard_; }
 
   void sum(kernels::Stream& stream, kernels::Matrix<float> y) override {
-    LMTP_CHECK(stream.device_api() == nullptr);
+    const kernels::DeviceApi* device = stream.device_api();
+    if (device == nullptr) return sum_on_host(y);
+    const auto num_bytes = static_cast<std::size_t>(y.rows * y.columns) * sizeof(float);
+    if (staged_.num_bytes() < num_bytes) {
+      stream.synchronize();
+      staged_ = kernels::Memory::allocate_pinned(stream.backend(), num_bytes);
+    }
+    const auto staged = kernels::make_matrix(staged_.floats(), y.rows, y.columns);
+    copy(y, staged, [&](float* from, float* to, std::size_t size) {
+      device->copy_to_host(stream.handle(), to, from, size);
+    });
+    stream.synchronize();
+    sum_on_host(staged);
+    copy(y, staged, [&](float* to, float* from, std::size_t size) {
+      device->copy_to_device(stream.handle(), to, from, size);
+    });
+  }
+
+ private:
+  // Row by row, or all at once.
+  template <typename Copy>
+  static void copy(kernels::Matrix<float> y, kernels::Matrix<float> staged, const Copy& copy_row) {
+    const bool is_whole = y.stride == y.columns;
+    const std::int64_t at_once = is_whole ? y.rows : 1;
+    const auto size = static_cast<std::size_t>(at_once * y.columns) * sizeof(float);
+    for (std::int64_t row = 0; row < y.rows; row += at_once) {
+      copy_row(y.row(row), staged.row(row), size);
+    }
+  }
+
+  void sum_on_host(kernels::Matrix<float> y) {
     const Matrices& all = meeting_.begin(shard_.rank, y);
     for (const kernels::Matrix<float>& other : all) {
       LMTP_CHECK(other.rows == y.rows && other.columns == y.columns, shard_.rank, y.rows, y.columns,
@@ -121,9 +153,9 @@ class LocalRanks::Rank : public Communicator {
     meeting_.finish();
   }
 
- private:
   Meeting& meeting_;
   const Shard shard_;
+  kernels::Memory staged_;  // page-locked, of a device's matrix
 };
 
 LocalRanks::LocalRanks(int count, std::chrono::milliseconds timeout)

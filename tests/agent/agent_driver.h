@@ -32,13 +32,14 @@ inline std::unique_ptr<scheduler::ModelAgent> load_agent(
     const ModelSource& source, int num_threads = 2,
     kernels::WeightType weight_type = kernels::WeightType::kF32,
     const kernels::Backend* device = nullptr,
-    std::optional<kernels::ElementType> kv_cache_type = {}) {
+    std::optional<kernels::ElementType> kv_cache_type = {}, int num_ranks = 1) {
   const auto config = model::load_model_config(source);
   EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
   agent::AgentOptions options;
   options.source = source;
   options.config = *config;
   options.num_threads = num_threads;
+  options.num_ranks = num_ranks;
   options.weight_type = weight_type;
   options.kv_cache_type = kv_cache_type;
   options.kv_cache_bytes = kTestKvBytes;

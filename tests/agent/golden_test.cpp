@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
+#include <tuple>
 
 #include "agent_driver.h"
 #include "test_data.h"
@@ -45,8 +48,10 @@ void check_golden(scheduler::ModelAgent& agent, const testing::Golden& golden) {
   }
 }
 
-void check_file(const std::string& folder, const std::string& goldens) {
-  const auto agent = testing::load_agent(testing::folder_source(folder));
+void check_file(const std::string& folder, const std::string& goldens, int num_ranks = 1) {
+  const auto agent =
+      testing::load_agent(testing::folder_source(folder), std::max(2, num_ranks),
+                          kernels::WeightType::kF32, nullptr, std::nullopt, num_ranks);
   ASSERT_NE(agent, nullptr);
   const auto cases = testing::read_goldens(goldens);
   ASSERT_FALSE(cases.empty());
@@ -77,6 +82,21 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
                                            "llama-linear-biased", "mistral", "qwen2",
                                            "qwen2-window", "qwen3", "phi3", "phi3-longrope",
                                            "gemma2"));
+
+// A family each, which 2 and 4 ranks can divide.
+class RanksGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(RanksGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
+  const auto& [name, num_ranks] = GetParam();
+  const std::string folder = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/ranks/" + name;
+  check_file(folder, folder + "/golden.json", num_ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RanksGoldenTest,
+                         ::testing::Combine(::testing::Values("gpt2", "gpt-neox", "opt", "llama",
+                                                              "mistral", "qwen2", "qwen3", "phi3",
+                                                              "gemma2"),
+                                            ::testing::Values(1, 2, 4)));
 
 // Files by llama.cpp's converter (tests/goldens/make_gguf.py); transformers has their weights
 // dequantized.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes a tiny random checkpoint of every architecture under tests/goldens/families/, by the
-classes of `transformers` themselves; the same bytes on every run with the same versions.
+classes of `transformers` themselves; the same bytes on every run with the same versions. Those
+under tests/goldens/ranks/ have 8 heads, so that 2 and 4 ranks can divide them.
 
     make_family_checkpoints.py [NAME...]          (all of them without a name)
 
@@ -70,6 +71,34 @@ SHAPES = {
         attn_logit_softcapping=3.0, final_logit_softcapping=12.0,
     )),
 }  # fmt: skip
+# In bfloat16, since they are many. An MLP of 44 is no whole number of panels, for any rank.
+EIGHT_HEADS = dict(
+    vocab_size=67, hidden_size=32, num_hidden_layers=2, num_attention_heads=8,
+    max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+)  # fmt: skip
+EIGHT_GATED = EIGHT_HEADS | dict(
+    intermediate_size=44, num_key_value_heads=4, tie_word_embeddings=False
+)  # fmt: skip
+RANK_SHAPES = {
+    "ranks/gpt2": ("GPT2", EIGHT_HEADS | dict(n_inner=44)),
+    "ranks/gpt-neox": ("GPTNeoX", EIGHT_HEADS | dict(
+        intermediate_size=44, rotary_pct=0.5, tie_word_embeddings=False,
+    )),
+    "ranks/opt": ("OPT", EIGHT_HEADS | dict(
+        ffn_dim=44, word_embed_proj_dim=20, do_layer_norm_before=False,
+    )),
+    "ranks/llama": ("Llama", EIGHT_GATED | dict(attention_bias=True, mlp_bias=True)),
+    "ranks/mistral": ("Mistral", EIGHT_GATED | dict(sliding_window=24, head_dim=6)),
+    "ranks/qwen2": ("Qwen2", EIGHT_GATED | dict(tie_word_embeddings=True)),
+    "ranks/qwen3": ("Qwen3", EIGHT_GATED | dict(head_dim=6, tie_word_embeddings=True)),
+    "ranks/phi3": ("Phi3", EIGHT_GATED | dict(
+        sliding_window=40, original_max_position_embeddings=64,
+    )),
+    "ranks/gemma2": ("Gemma2", EIGHT_GATED | dict(
+        sliding_window=30, head_dim=6, query_pre_attn_scalar=12, tie_word_embeddings=True,
+        attn_logit_softcapping=3.0, final_logit_softcapping=12.0,
+    )),
+}  # fmt: skip
 
 
 def draw(model, seed):
@@ -93,12 +122,14 @@ def draw(model, seed):
 
 
 def write(name, seed):
-    family, options = SHAPES[name]
+    is_divided = name in RANK_SHAPES
+    family, options = (RANK_SHAPES if is_divided else SHAPES)[name]
     config = getattr(transformers, family + "Config")(**options)
-    model = getattr(transformers, family + "ForCausalLM")(config).eval()
+    head = "LMHeadModel" if family == "GPT2" else "ForCausalLM"
+    model = getattr(transformers, family + head)(config).eval()
     draw(model, seed)
-    folder = HERE / "families" / name
-    model.save_pretrained(folder)
+    folder = HERE / name if is_divided else HERE / "families" / name
+    (model.bfloat16() if is_divided else model).save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)
     generation = {"bos_token_id": 1, "eos_token_id": options["eos_token_id"]}
     (folder / "generation_config.json").write_text(json.dumps(generation) + "\n")
@@ -107,7 +138,7 @@ def write(name, seed):
 
 def main():
     torch.set_grad_enabled(False)
-    for seed, name in enumerate(SHAPES):
+    for seed, name in enumerate([*SHAPES, *RANK_SHAPES]):
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             write(name, 100 + seed)
 

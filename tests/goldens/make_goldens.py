@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/goldens/<name>.json: what `transformers` gives, in float32 on a processor, for every
-tiny checkpoint (checkpoints/: GPT-2; families/: the other architectures) and for models/demo.
+tiny checkpoint (checkpoints/: GPT-2; families/: the other architectures; ranks/: for several
+ranks) and for models/demo.
 
     make_goldens.py [NAME...]          (all of them without a name)
 
@@ -28,6 +29,7 @@ DEMO = HERE.parent.parent / "models" / "demo"
 SMALLEST_GAP = 1e-3  # in log-probability, between the best and the second best token of a step
 STEPS = 256
 FAMILY_STEPS = 64
+RANK_STEPS = 24
 TOP5_STEPS = 64
 DIFFERENT_MIN = 4  # an end token that comes at once, or one token for ever, shows little
 DRAWS_MAX = 60
@@ -92,7 +94,7 @@ def greedy_case(ref, name, prompt, steps=STEPS, logit_bias=None):
         gap = min(gap, float(top.values[0] - top.values[1]))
         token = int(top.indices[0])
         step = {"token": token, "logprob": rounded(row[token])}
-        if i < TOP5_STEPS and steps != FAMILY_STEPS:
+        if i < TOP5_STEPS and steps not in (FAMILY_STEPS, RANK_STEPS):
             step["top5"] = [[int(t), rounded(v)] for v, t in zip(top.values, top.indices)]
         out.append(step)
         ids.append(token)
@@ -213,6 +215,13 @@ def family_cases_of(ref, seed):
     yield score_case(ref, "score to the context's end", d.ids(half), d.ids(ref.context - half))
 
 
+def rank_cases_of(ref, seed):
+    d = Draws(ref, seed, ())
+    yield first_clear(ref, "greedy, short prompt", d.prompts(3), steps=RANK_STEPS)
+    yield first_clear(ref, "greedy, half the context", d.half_context(), steps=RANK_STEPS)
+    yield score_case(ref, "score behind nothing", [], d.ids(40))
+
+
 def line(case):
     """Steps one to a line, the rest of a case on one line."""
     steps = case.pop("steps", None)
@@ -237,7 +246,8 @@ def main():
     torch.set_num_threads(1)
     folders = {f.name: f for f in sorted((HERE / "checkpoints").iterdir())} | {"demo": DEMO}
     folders |= {f"families/{f.name}": f for f in sorted((HERE / "families").iterdir())}
-    for seed, name in enumerate(sorted(folders)):
+    ranks = {f"ranks/{f.name}": f for f in sorted((HERE / "ranks").iterdir())}
+    for seed, name in enumerate([*sorted(folders), *ranks]):
         if len(sys.argv) > 1 and name not in sys.argv[1:]:
             continue
         texts = ()
@@ -245,13 +255,14 @@ def main():
             tokenizer = AutoTokenizer.from_pretrained(DEMO)
             texts = [tokenizer.encode(t) for t in DEMO_PROMPTS]
         cases = []
-        ref = Reference(folders[name])
-        family = name.startswith("families/")
-        for case in family_cases_of(ref, seed) if family else cases_of(ref, seed, texts):
+        folder = folders[name] if name in folders else ranks[name]
+        ref = Reference(folder)
+        draws = {"families": family_cases_of, "ranks": rank_cases_of}.get(name.split("/")[0])
+        for case in draws(ref, seed) if draws else cases_of(ref, seed, texts):
             report(name, case)
             cases.append(case)
         text = "[\n" + ",\n".join(line(c) for c in cases) + "\n]\n"
-        target = folders[name] / "golden.json" if family else HERE / f"{name}.json"
+        target = folder / "golden.json" if draws else HERE / f"{name}.json"
         target.write_text(text, encoding="utf-8")
 
 

@@ -20,6 +20,7 @@ enum AxisIndex {
   kEdited,
   kAdapters,
   kThreads,
+  kRanks,
   kDtype,
   kNumAxes
 };
@@ -39,6 +40,7 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
   made.edited = value(kEdited) == "yes";
   made.adapters = value(kAdapters) == "yes";
   made.num_threads = std::stoi(value(kThreads));
+  made.num_ranks = std::stoi(value(kRanks));
   const std::string weights = value(kDtype).substr(0, value(kDtype).find('+'));
   made.dtype = weights == "f32"    ? kernels::WeightType::kF32
                : weights == "bf16" ? kernels::WeightType::kBF16
@@ -50,9 +52,11 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
   return made;
 }
 
-// Whether its conditions can come about: few streams leave, beside three adapters in blocks of the
-// cache, no size of it with which they are preempted and yet find a prefix there.
+// Whether its conditions can come about: adapters are not divided among ranks; few streams leave,
+// beside three adapters in blocks of the cache, no size of it with which they are preempted and yet
+// find a prefix there.
 bool is_possible(const Configuration& configuration) {
+  if (configuration.adapters && configuration.num_ranks > 1) return false;  // are refused
   constexpr int kPreemptedMin = 7;
   return !(configuration.adapters && configuration.preempted &&
            configuration.batch < kPreemptedMin);
@@ -109,6 +113,7 @@ std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_devi
           {"edited", {"no", "yes"}},
           {"adapters", on_device ? Values{"no"} : Values{"no", "yes"}},
           {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
+          {"ranks", on_device ? Values{"1"} : Values{"1", "2"}},
           {"dtype", on_device ? Values{"f32", "bf16", "f16", "int8", "int4", "bf16+fp8"}
                               : Values{"f32", "bf16", "int8", "int4", "bf16+fp8"}}};
 }
@@ -117,7 +122,7 @@ std::uint64_t Configuration::number() const {
   std::uint64_t number = 0;
   for (const int value : {batch, chunk, static_cast<int>(cache),
                           (preempted ? 1 : 0) + (edited ? 2 : 0) + (adapters ? 4 : 0), num_threads,
-                          static_cast<int>(dtype) + (fp8_cache ? 512 : 0)}) {
+                          static_cast<int>(dtype) + (fp8_cache ? 512 : 0) + 32 * (num_ranks - 1)}) {
     number = number * 1024 + static_cast<std::uint64_t>(value);
   }
   return number;

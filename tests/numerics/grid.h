@@ -32,6 +32,7 @@ struct Configuration {
   bool edited = false;
   bool adapters = false;
   int num_threads = 0;
+  int num_ranks = 1;
   kernels::WeightType dtype = kernels::WeightType::kF32;
   bool fp8_cache = false;  // of keys and values; else as dtype has them
 

@@ -264,6 +264,7 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   agent.source = model.source;
   agent.config = model.config;
   agent.num_threads = setting.num_threads;
+  agent.num_ranks = setting.num_ranks;
   agent.cuda_device = options_.cuda_device;
   agent.batch.max_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
@@ -312,14 +313,15 @@ Result<int> Runner::give_adapters(Model& model, const Configuration& configurati
 
 Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,
                                            const Request& request, int index) {
-  const auto [at, is_new] =
-      references_.try_emplace({configuration.model, configuration.dtype, configuration.fp8_cache,
-                               configuration.batch, configuration.lone_score(), index,
-                               request.adapter != nullptr ? request.adapter->name() : ""});
+  const auto [at, is_new] = references_.try_emplace(
+      {configuration.model, configuration.dtype, configuration.fp8_cache, configuration.num_ranks,
+       configuration.batch, configuration.lone_score(), index,
+       request.adapter != nullptr ? request.adapter->name() : ""});
   if (is_new) {
     Setting setting;
     setting.dtype = configuration.dtype;
     setting.fp8_cache = configuration.fp8_cache;
+    setting.num_ranks = configuration.num_ranks;
     setting.as_served = false;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
     if (request.adapter != nullptr) setting.num_blocks += request.adapter->num_blocks();
@@ -366,6 +368,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
   setting.dtype = configuration.dtype;
   setting.fp8_cache = configuration.fp8_cache;
   setting.num_threads = configuration.num_threads;
+  setting.num_ranks = configuration.num_ranks;
   setting.chunk = configuration.chunk;
   // While others generate, a step spends at most a quarter of its tokens on prompts.
   setting.batched_tokens = 4 * scored_tokens_max(configuration.batch);

@@ -64,6 +64,7 @@ class Runner {
     kernels::WeightType dtype = kernels::WeightType::kF32;
     bool fp8_cache = false;
     int num_threads = 1;
+    int num_ranks = 1;
     int chunk = 0;  // 0: no limit
     int num_blocks = 0;
     int batched_tokens = 512;
@@ -89,9 +90,9 @@ class Runner {
 
   const RunOptions options_;
   std::map<std::string, Model> models_;
-  // By model, type, whether the cache is fp8, batch size, whether one alone scores, index, and the
-  // adapter's name.
-  std::map<std::tuple<std::string, kernels::WeightType, bool, int, bool, int, std::string>,
+  // By model, type, whether the cache is fp8, ranks, batch size, whether one alone scores, index,
+  // and the adapter's name.
+  std::map<std::tuple<std::string, kernels::WeightType, bool, int, int, bool, int, std::string>,
            StreamOutcome>
       references_;
 };

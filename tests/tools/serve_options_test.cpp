@@ -99,6 +99,14 @@ TEST(ServeOptions, AreRead) {
   EXPECT_TRUE(options.force);
 }
 
+TEST(ServeOptions, TensorParallelSizeHasTheNamesThatOthersGiveIt) {
+  EXPECT_EQ(options_of({"demo"}).tensor_parallel_size, 1);
+  for (const char* option : {"--tensor-parallel-size", "--tp", "--num-shard"}) {
+    EXPECT_EQ(options_of({"demo", option, "4"}).tensor_parallel_size, 4) << option;
+  }
+  EXPECT_NE(mistake_of({"demo", "--tp", "0"}).find("--tensor-parallel-size"), std::string::npos);
+}
+
 TEST(ServeOptions, OfConnectionsAreRead) {
   const ServeOptions options = options_of(
       {"demo", "--max-read-buffers", "32MiB", "--max-write-queues", "1GiB", "--allow-origin",

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 
 from gpu_report import FAILED, NOT_RUN, PASSED
-from gpu_run import ANSWER_SECONDS, KILLED, query_device
+from gpu_run import ANSWER_SECONDS, KILLED, num_devices_from, query_device
 from servers import ROOT, free_port
 from wire import Connection, ids_of, logprobs_of
 
@@ -43,6 +43,7 @@ SANITIZED = (("memcheck", "agent", SANITIZED_AGENT), ("racecheck", "kernels", SA
 SANITIZER_SECONDS = 120
 SANITIZER_ROW = "compute-sanitizer"
 SANITIZER_PLACE = "/usr/local/cuda/bin/compute-sanitizer"
+RANKS_ROW = "demo in float32 in 2 ranks, on 2 devices, against transformers in float32"
 NUMERICS_END = "configurations were not as wanted"  # in the last line of a whole seed
 NUMERICS_ROW = "numerics contract: batch, chunks, cache, preemption, graphs"
 
@@ -54,6 +55,7 @@ def run(check):
     check.guarded(FULL_ROW, run_full)
     for dtype in TOLERANCES:
         check.guarded(golden_row(dtype), run_goldens, dtype)
+    check.guarded(RANKS_ROW, run_ranks)
     check.guarded(NUMERICS_ROW, run_numerics)
     check.guarded(SANITIZER_ROW, run_sanitizer)
 
@@ -144,18 +146,26 @@ def golden_row(dtype):
     return f"demo in {dtype} against transformers in float32"
 
 
-def run_goldens(check, dtype):
+def run_ranks(check):
+    """Tensor parallelism."""
+    if check.on_gpu and num_devices_from(check.device) < 2:
+        check.report.add(RANKS_ROW, NOT_RUN, notes="it needs two devices")
+        return
+    run_goldens(check, "float32", RANKS_ROW, "--tensor-parallel-size", "2")
+
+
+def run_goldens(check, dtype, row=None, *options):
     """The demo against what transformers gives for it in f32: f32 by its greedy tokens, narrower
     types by the log probabilities of the same tokens."""
     goldens = json.loads((ROOT / "tests" / "goldens" / "demo.json").read_text())
-    with check.serve("demo", "--kv-cache", "256MiB", dtype=dtype) as server:
+    with check.serve("demo", "--kv-cache", "256MiB", *options, dtype=dtype) as server:
         outcome = asyncio.run(compare_goldens(server.endpoint, goldens, dtype))
     mean_max, worst_max = TOLERANCES[dtype]
     mean, worst = outcome["mean"], outcome["worst"]
     passed = outcome["num_wrong"] == 0 and mean <= mean_max and worst <= worst_max
     tokens = f"{outcome['num_wrong']} of {outcome['num_streams']} streams differ, "
     check.report.add(
-        golden_row(dtype), PASSED if passed else FAILED,
+        row or golden_row(dtype), PASSED if passed else FAILED,
         (tokens if dtype == "float32" else "") + f"logprobs off {mean:.1e}, at worst {worst:.1e}",
         ("the same tokens, " if dtype == "float32" else "") + f"{mean_max:g}, {worst_max:g}",
         f"{outcome['num_tokens']} tokens", **outcome,

@@ -149,6 +149,12 @@ def query_device(device, what, *form):
     return done.stdout.strip()
 
 
+def num_devices_from(device):
+    """How many there are from `device` on."""
+    number = int(device.partition(":")[2] or "0")
+    return int(query_device(device, "count")) - number
+
+
 def json_lines(text):
     """The lines of JSON of a program that may have ended inside one."""
     objects = []

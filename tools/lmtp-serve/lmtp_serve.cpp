@@ -104,6 +104,16 @@ std::string ready_lines(const ServeOptions& options, const server::Server& serve
   return "READY=1\nSTATUS=" + options.model + " ready, " + address_of(options, server);
 }
 
+// Of a model that is divided: " in 2 ranks (weights 17.5 MiB, 17.1 MiB)".
+std::string ranks_text(const scheduler::AgentInfo& info) {
+  if (info.ranks.size() < 2) return "";
+  std::string sizes;
+  for (const scheduler::RankInfo& rank : info.ranks) {
+    sizes += (sizes.empty() ? "" : ", ") + size_text(rank.weights_bytes);
+  }
+  return " in " + std::to_string(info.ranks.size()) + " ranks (weights " + sizes + ")";
+}
+
 void print_ready(const ServeOptions& options, const registry::Registry& models,
                  const server::Server& server) {
   const auto status = models.status("");
@@ -123,10 +133,11 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
   for (const std::string& note : info.notes) context += "; " + note;
   const std::string& why = (*status)->description.dtype_reason;
   const std::string kv_dtype = options.kv_cache_dtype == "auto" ? "" : " of " + info.kv_dtype;
-  std::printf("lmtp-serve: %s ready on %s, %s%s, KV cache %s%s (%lld tokens)%s, %s\n",
-              (*status)->description.name.c_str(), info.device.c_str(), info.dtype.c_str(),
-              why.empty() ? "" : (" (" + why + ")").c_str(), size_text(info.kv_bytes).c_str(),
-              kv_dtype.c_str(), num_tokens, context.c_str(), address_of(options, server).c_str());
+  std::printf("lmtp-serve: %s ready on %s%s, %s%s, KV cache %s%s (%lld tokens)%s, %s\n",
+              (*status)->description.name.c_str(), info.device.c_str(), ranks_text(info).c_str(),
+              info.dtype.c_str(), why.empty() ? "" : (" (" + why + ")").c_str(),
+              size_text(info.kv_bytes).c_str(), kv_dtype.c_str(), num_tokens, context.c_str(),
+              address_of(options, server).c_str());
   std::fflush(stdout);
   notify(ready_lines(options, server));
 }

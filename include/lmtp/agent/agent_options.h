@@ -19,6 +19,9 @@ struct AgentOptions {
   ModelSource source;
   model::ModelConfig config;       // of that source: model::load_model_config
   std::optional<int> cuda_device;  // the driver's number; none: the CPU
+  // Tensor parallelism: the model is divided among so many. On devices, from cuda_device on, one
+  // for each; threads and memory below are of all ranks together.
+  int num_ranks = 1;  // [1, model::kRanksMax]
   // float16 is for devices.
   kernels::WeightType weight_type = kernels::WeightType::kF32;
   // Of keys and values; none: kv_type() says. float16 is for devices.
@@ -45,7 +48,7 @@ const char* kv_dtype_name(kernels::ElementType type);
 // Of keys and values: as the options say, else f32 where weights are, otherwise 16 bits.
 kernels::ElementType kv_type(const AgentOptions& options);
 
-// "cpu", "cuda:0".
+// "cpu", "cuda:0"; of several ranks "cuda:0,1".
 std::string device_name(const AgentOptions& options);
 
 }  // namespace lmtp::agent

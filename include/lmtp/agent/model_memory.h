@@ -10,6 +10,7 @@
 
 namespace lmtp::agent {
 
+// Of all ranks together, where the model is divided.
 struct ModelMemory {
   std::int64_t weights_bytes = 0;  // and all else that does not depend on the KV cache
   std::int64_t kv_bytes_min = 0;   // the smallest KV cache that the agent accepts
@@ -26,8 +27,10 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options);
 inline constexpr int kContextLengthMin = 256;
 int servable_context(const AgentOptions& options);
 
-// What the machine and the control groups around this process still allow, or what is free on the
-// device; nullopt if that cannot be read. Any thread.
-std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device = {});
+// What the machine and the control groups around this process still allow; or what is free on the
+// device, of num_devices from that one on so many times as is free on each. nullopt if that cannot
+// be read. Any thread.
+std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device = {},
+                                                   int num_devices = 1);
 
 }  // namespace lmtp::agent

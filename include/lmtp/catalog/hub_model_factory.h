@@ -1,6 +1,7 @@
 // From a name to a model on the CPU or a device: the hub, its config, its weights.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@ class HubModelFactory : public registry::ModelFactory {
   std::optional<std::int64_t> free_memory_bytes() override;
 
  private:
+  std::optional<std::int64_t> free_bytes() const;
   Result<void> accept(const std::string& name, const std::string& folder) const;
   Result<registry::ServedModel> make(const ModelSource& source) const;
   registry::LoadAdapter adapters(const agent::AgentOptions& agent) const;

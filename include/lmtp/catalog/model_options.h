@@ -10,13 +10,17 @@
 #include "lmtp/aici/process_runtime.h"
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/hub/fetch.h"
+#include "lmtp/model/shard.h"
 #include "lmtp/request/adapter.h"
 #include "lmtp/trace/trace.h"
 
 namespace lmtp::catalog {
 
+inline constexpr int kTensorParallelMax = model::kRanksMax;
+
 struct ModelOptions {
   std::string device = "cpu";           // as parse_device reads it
+  int tensor_parallel_size = 1;         // [1, kTensorParallelMax]: ranks of each model
   std::string dtype = "auto";           // as parse_dtype reads it
   std::string kv_cache_dtype = "auto";  // as parse_kv_cache_dtype reads it
   bool force = false;                   // model::ConfigOptions

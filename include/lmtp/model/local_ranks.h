@@ -1,4 +1,5 @@
-// LocalRanks: ranks that are threads of this process, over matrices in host memory.
+// LocalRanks: ranks that are threads of this process. They sum in host memory, to which matrices of
+// devices are copied.
 #pragma once
 
 #include <chrono>

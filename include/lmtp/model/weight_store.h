@@ -94,6 +94,15 @@ class WeightStore {
   // Generates the elements on the device. Empty: not supported; the caller then reads the source.
   virtual std::optional<PackedWeight> pack_random(const RandomWeight&) { return std::nullopt; }
   virtual PlainWeight keep(std::span<const float> values) = 0;
+
+  // Of all weights that it has returned.
+  std::int64_t num_bytes() const { return num_bytes_; }
+
+ protected:
+  void add_bytes(std::size_t num_bytes) { num_bytes_ += static_cast<std::int64_t>(num_bytes); }
+
+ private:
+  std::int64_t num_bytes_ = 0;
 };
 
 // In host memory, for the CPU backends; `type`: of packed weights. `pool` must outlive the store.

@@ -17,6 +17,7 @@ struct DebugOptions {
   bool decode_graphs = true;      // on a device: launch repeated decode steps as graphs
   // Must outlive the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
   const kernels::Backend* backend = nullptr;
+  int rank_timeout_ms = 60'000;  // >= 1: the longest that a rank waits for the others in a sum
 };
 
 }  // namespace lmtp::scheduler

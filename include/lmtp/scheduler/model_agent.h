@@ -15,6 +15,12 @@
 
 namespace lmtp::scheduler {
 
+// Who computes a share of a model.
+struct RankInfo {
+  std::string device;              // "cpu", "cuda:1"
+  std::int64_t weights_bytes = 0;  // that it holds
+};
+
 // What the engine must know of a loaded model.
 struct AgentInfo {
   std::string device;         // "cpu", "cuda:0"
@@ -32,6 +38,7 @@ struct AgentInfo {
   std::vector<std::string> notes = {};
   // 16 hexadecimal digits: agents that have the same ones give the same bits.
   std::string numerics = {};
+  std::vector<RankInfo> ranks = {};  // one, unless the model is divided (tensor parallelism)
 };
 
 // A step is forward, choose, collect. Owner: the Engine. All calls from the engine's thread.

@@ -71,6 +71,11 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
       {"state", state_name(status.state)},
       {"progress", status.progress_percent},
   };
+  if (stats.agent.ranks.size() > 1) {
+    for (const scheduler::RankInfo& rank : stats.agent.ranks) {
+      info["ranks"].push_back({{"device", rank.device}, {"weights_bytes", rank.weights_bytes}});
+    }
+  }
   if (!model.quantization.empty()) {
     info["quantization"] = {{"method", model.quantization},
                             {"weights", model.quantized_weights},

@@ -1,0 +1,121 @@
+"""lmtp-serve --tensor-parallel-size: one model that is divided among ranks."""
+
+import pathlib
+import subprocess
+
+import pytest
+from auto_server import run
+from lmtp_socket import Socket
+from servers import LmtpServe, bin_dir
+
+OPTIONS = ("--kv-cache", "16MiB", "--dtype", "float32")
+PROMPT = list(range(5, 60))
+NUM_STREAMS = 5
+TIMEOUT_S = 60
+
+
+def served(*options):
+    return LmtpServe("demo", *OPTIONS, *options)
+
+
+async def streams(endpoint, numbers, **sampling):
+    """Each stream's tokens and log probabilities, all of them at once."""
+    async with Socket(endpoint) as s:
+        for number in numbers:
+            await s.send("GENERATE", stream_id=number, prompt=PROMPT[number:], max_tokens=40,
+                         **{"temperature": 0.8, "seed": number} | sampling)  # fmt: skip
+        found = {number: [] for number in numbers}
+        for number, tokens in found.items():
+            last = {"finish_reason": None}
+            while last["finish_reason"] is None:
+                last = await s.token_of(number)
+                tokens.append((last["token"], last["logprob"]))
+        return found
+
+
+async def info_of(endpoint):
+    async with Socket(endpoint) as s:
+        return await s.model_info()
+
+
+def refused(*arguments):
+    done = subprocess.run([bin_dir() / "lmtp-serve", *arguments, "--port", "0", *OPTIONS],
+                          capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def undivided():
+    with served() as server:
+        yield run(info_of(server.endpoint)), run(streams(server.endpoint, [0], temperature=0))
+
+
+@pytest.mark.parametrize(("size", "option"), [(2, "--tp"), (4, "--num-shard")])
+def test_ranks_compute_what_one_does(undivided, size, option):
+    info, greedy = undivided
+    numbers = range(NUM_STREAMS)
+    with served(option, str(size)) as server:
+        divided = run(info_of(server.endpoint))
+        own = run(streams(server.endpoint, [0], temperature=0))
+        together = run(streams(server.endpoint, numbers))
+        for number in numbers:
+            alone = run(streams(server.endpoint, [number]))
+            assert alone[number] == together[number], number
+    assert [token for token, _ in own[0]] == [token for token, _ in greedy[0]]
+    for (_, logprob), (_, expected) in zip(own[0], greedy[0], strict=True):
+        assert logprob == pytest.approx(expected, abs=1e-4)
+    assert [rank["device"] for rank in divided["ranks"]] == ["cpu"] * size
+    assert "ranks" not in info
+    held = sum(rank["weights_bytes"] for rank in divided["ranks"])
+    assert max(rank["weights_bytes"] for rank in divided["ranks"]) < 1.3 * held / size
+    assert divided["numerics"] != info["numerics"]
+    for field in ("num_parameters", "device", "dtype", "context_length"):
+        assert divided[field] == info[field], field
+    assert divided["stats"]["num_blocks"] == info["stats"]["num_blocks"]
+    [ready] = [line for line in server.log_tail.splitlines() if " ready on cpu" in line]
+    assert f" ready on cpu in {size} ranks (weights " in ready, ready
+
+
+def test_a_stream_that_was_cut_goes_on_with_the_same_bits(tmp_path):
+    config = tmp_path / "serve.toml"
+    config.write_text("tensor-parallel-size = 2\n")
+
+    async def resumed(endpoint, tokens, cut):
+        async with Socket(endpoint) as s:
+            received = [token for token, _ in tokens[:cut]]
+            await s.send("GENERATE", stream_id=1, prompt=PROMPT[1:] + received, resumed=cut,
+                         max_tokens=len(tokens) - cut, temperature=0.8, seed=1)  # fmt: skip
+            found = []
+            while len(found) < len(tokens) - cut:
+                entry = await s.token_of(1)
+                found.append((entry["token"], entry["logprob"]))
+            return found
+
+    with served("--config", str(config)) as server:
+        whole = run(streams(server.endpoint, [1]))[1]
+    with served("--tp", "2", "--threads", "3") as server:
+        assert run(resumed(server.endpoint, whole, 17)) == whole[17:]
+
+
+def test_what_cannot_be_is_refused_in_a_line():
+    assert "4 heads, 4 KV heads and an MLP of 768 allow 1, 2, 4\n" in refused("demo", "--tp", "3")
+    adapters = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "adapters"
+    said = refused("demo", "--tp", "2", "--lora-modules", f"tales={adapters / 'demo'}")
+    assert "adapters are not divided among ranks yet" in said
+    done = subprocess.run([bin_dir() / "lmtp-serve", "demo", "--tp", "65"],
+                          capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
+    assert done.returncode == 2 and "--tensor-parallel-size" in done.stderr
+
+
+def test_a_client_that_leaves_and_a_stop_end_the_ranks():
+    async def leave(endpoint):
+        async with Socket(endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=PROMPT, max_tokens=400)
+            await s.token_of(1)
+            await s.vanish()
+
+    with served("--tp", "4") as server:
+        run(leave(server.endpoint))
+        assert run(info_of(server.endpoint))["state"] == "ready"
+    assert server.exit_code == 0, server.log_tail
