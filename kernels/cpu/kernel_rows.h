@@ -176,12 +176,15 @@ inline void embedding(Stream& stream, const EmbeddingArgs& args) {
                                                              : unpack_output<WeightType::kInt8>;
   for_rows(stream, args.y.rows, [&](std::int64_t row) {
     float* y = args.y.row(row);
-    if (args.table.panels != nullptr) {
-      unpack(args.table, args.ids[row], args.scale, y);
+    const std::int64_t id =
+        args.table.panels != nullptr ? std::int64_t{args.ids[row]} - args.first_id : 0;
+    const bool is_elsewhere = args.is_part && (id < 0 || id >= args.table.n);
+    if (args.table.panels != nullptr && !is_elsewhere) {
+      unpack(args.table, id, args.scale, y);
     } else {
       __builtin_memset(y, 0, sizeof(float) * static_cast<std::uint64_t>(width));
     }
-    if (!args.position_table.empty()) {
+    if (!args.position_table.empty() && !is_elsewhere) {
       const float* position = args.position_table.row(args.positions[row] + args.position_offset);
       for (std::int64_t c = 0; c < width; ++c) y[c] += position[c];
     }

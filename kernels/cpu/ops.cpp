@@ -208,7 +208,9 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   if (args.table.panels != nullptr) {
     check_same(kOp, "table width", args.table.k, "y columns", args.y.columns);
     for (std::int64_t row = 0; on_host(stream) && row < args.y.rows; ++row) {
-      LMTP_CHECK(args.ids[row] >= 0 && args.ids[row] < args.table.n, args.ids[row], args.table.n);
+      LMTP_CHECK(args.is_part || (args.ids[row] >= args.first_id &&
+                                  args.ids[row] < args.first_id + args.table.n),
+                 args.ids[row], args.first_id, args.table.n);
     }
   }
   if (!args.position_table.empty()) {

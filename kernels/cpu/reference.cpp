@@ -238,12 +238,14 @@ void soft_cap_plain(Stream&, Matrix<float> x, float cap) {
 
 void embedding_plain(Stream&, const EmbeddingArgs& args) {
   for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    const std::int64_t id = args.table.panels != nullptr ? args.ids[row] - args.first_id : 0;
+    const bool is_elsewhere = args.is_part && (id < 0 || id >= args.table.n);
     for (std::int64_t c = 0; c < args.y.columns; ++c) {
       double value = 0.0;
-      if (args.table.panels != nullptr) {
-        value = packed_at(args.table, args.ids[row], c) * static_cast<double>(args.scale);
+      if (args.table.panels != nullptr && !is_elsewhere) {
+        value = packed_at(args.table, id, c) * static_cast<double>(args.scale);
       }
-      if (!args.position_table.empty()) {
+      if (!args.position_table.empty() && !is_elsewhere) {
         const std::int32_t at = args.positions[row] + args.position_offset;
         value += static_cast<double>(args.position_table.row(at)[c]);
       }

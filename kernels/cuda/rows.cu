@@ -151,8 +151,11 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   const int row = block_index().x;
   const std::int64_t width = args.y.columns;
   const std::int64_t c = first_column();
+  const std::int32_t id = args.table.panels != nullptr ? args.ids[row] - args.first_id : 0;
+  const bool is_elsewhere = args.is_part && (id < 0 || id >= args.table.n);
+  const bool has_position = args.position_table.data != nullptr && !is_elsewhere;
   Floats4 position = {};
-  if (args.position_table.data != nullptr) {
+  if (has_position) {
     position =
         load_columns(args.position_table.data +
                          (args.positions[row] + args.position_offset) * args.position_table.stride,
@@ -161,10 +164,10 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   Floats4 four = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (args.table.panels != nullptr && c + i < width) {
-      four.values[i] = weight_at<T>(table, args.ids[row], c + i) * args.scale;
+    if (args.table.panels != nullptr && !is_elsewhere && c + i < width) {
+      four.values[i] = weight_at<T>(table, id, c + i) * args.scale;
     }
-    if (args.position_table.data != nullptr) four.values[i] += position.values[i];
+    if (has_position) four.values[i] += position.values[i];
   }
   store_columns(args.y.data + row * args.y.stride, c, width, whole, four);
 }

@@ -46,6 +46,17 @@ Result<std::int64_t> count_weights(const AgentOptions& options) {
   return num_elements;
 }
 
+Result<void> enough_devices(const AgentOptions& options, int num_devices) {
+  const int first = options.cuda_device.value();
+  const int most = num_devices - first;
+  if (options.num_ranks <= most) return {};
+  return Error{ErrorCode::kInvalid,
+               "--tensor-parallel-size: " + std::to_string(options.num_ranks) +
+                   " ranks need as many CUDA devices, and from cuda:" + std::to_string(first) +
+                   " on there " + (most == 1 ? "is " : "are ") + std::to_string(most) +
+                   "; give at most " + std::to_string(most)};
+}
+
 namespace {
 
 // How the matrices of a model are divided, by name; the others every rank has.
@@ -91,8 +102,8 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
       scheme = model::find_scheme(quantization,
                                   tensor.name.substr(0, tensor.name.size() - kWeight.size()));
     }
-    const std::int64_t num_elements =
-        tensor.num_elements() / (split == splits.end() ? 1 : num_ranks);
+    const bool is_divided = split != splits.end() || is_table;
+    const std::int64_t num_elements = tensor.num_elements() / (is_divided ? num_ranks : 1);
     num_bytes += scheme != nullptr ? model::coded_bytes(*scheme, num_elements)
                                    : packed_bytes(options.weight_type, is_table, num_elements);
   }

@@ -22,6 +22,9 @@ int longest_stream(const AgentOptions& options);
 // The number of the model's weights, or why it cannot be served with these options.
 Result<std::int64_t> count_weights(const AgentOptions& options);
 
+// Whether the ranks have a device each, of so many. REQUIRES: options.cuda_device is one of them.
+Result<void> enough_devices(const AgentOptions& options, int num_devices);
+
 // Bytes that they take in memory, those of one rank, by config.json: on the safe side where it does
 // not say which matrices are quantised. REQUIRES: count_weights() is ok.
 std::int64_t count_weight_bytes(const AgentOptions& options);

@@ -9,6 +9,7 @@
 #include "lmtp/agent/agent.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/check.h"
+#include "lmtp/base/guarded.h"
 #include "lmtp/base/text.h"
 #include "lmtp/model/weight_store.h"
 #include "load_model.h"
@@ -147,13 +148,7 @@ Result<void> check_devices(const AgentOptions& options) {
     report_device_gone(options, probe.reason);
     return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
   }
-  const int most = probe.num_devices - first;
-  if (options.num_ranks <= most) return {};
-  return Error{ErrorCode::kInvalid,
-               "--tensor-parallel-size: " + std::to_string(options.num_ranks) +
-                   " ranks need as many CUDA devices, and from cuda:" + std::to_string(first) +
-                   " on there " + (most == 1 ? "is " : "are ") + std::to_string(most) +
-                   "; give at most " + std::to_string(most)};
+  return enough_devices(options, probe.num_devices);
 }
 
 }  // namespace
@@ -171,11 +166,12 @@ LoadedAgent make_agent(const AgentOptions& options, const scheduler::LoadProgres
   // A sum of theirs waits for the host, which no graph can.
   AgentOptions ranks = options;
   ranks.debug.decode_graphs = false;
-  return make_tensor_parallel(options, progress,
-                              [&ranks](std::shared_ptr<model::Communicator> communicator,
-                                       const scheduler::LoadProgress& of_rank) {
-                                return load_safely(ranks, std::move(communicator), of_rank);
-                              });
+  const auto make_rank = [&ranks](std::shared_ptr<model::Communicator> communicator,
+                                  const scheduler::LoadProgress& of_rank) {
+    return load_safely(ranks, std::move(communicator), of_rank);
+  };
+  return guarded([&] { return make_tensor_parallel(options, progress, make_rank); },
+                 "the model cannot be loaded: ");
 }
 
 }  // namespace lmtp::agent

@@ -74,12 +74,24 @@ RankThreads::RankThreads(int count, std::chrono::milliseconds patience, Hooks ho
   LMTP_CHECK(count >= 1, count);
   shared_->hooks = std::move(hooks);
   shared_->num_alive = count;
-  for (int rank = 0; rank < count; ++rank) {
-    threads_.emplace_back([shared = shared_, rank] { shared->work(rank); });
+  threads_.reserve(static_cast<std::size_t>(count));
+  try {
+    for (int rank = 0; rank < count; ++rank) {
+      threads_.emplace_back([shared = shared_, rank] { shared->work(rank); });
+    }
+  } catch (...) {  // the system has no more threads
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->num_alive = static_cast<int>(threads_.size());
+    }
+    close();
+    throw;
   }
 }
 
-RankThreads::~RankThreads() {
+RankThreads::~RankThreads() { close(); }
+
+void RankThreads::close() {
   bool have_ended = false;
   {
     std::unique_lock lock(shared_->mutex);

@@ -44,6 +44,7 @@ class RankThreads {
   struct Shared;
 
   bool begin(Task task, bool names_rank);
+  void close();
 
   const std::chrono::milliseconds patience_;
   std::shared_ptr<Shared> shared_;

@@ -25,7 +25,8 @@ template <typename Layer, typename Norm>
 class DecoderLM : public CausalLM {
  public:
   struct Parts {
-    Linear token_embedding;          // [vocab_size, embedding_size]; also the head if head is unset
+    // [vocab_size, embedding_size], or of a rank some rows; also the head if head is unset
+    Linear token_embedding;
     PlainWeight position_embedding;  // [positions, hidden_size], or none
     int position_offset = 0;         // row of position 0 in it
     Linear project_in;               // [hidden_size, embedding_size], or unset: equal sizes
@@ -95,7 +96,9 @@ class DecoderLM : public CausalLM {
       last = narrow;
     }
     const Linear& head = parts_.head.loaded() ? parts_.head : parts_.token_embedding;
-    head(step, last, to);
+    const VocabShare share = vocab_share(config_.vocab_size, communicator_.shard());
+    head(step, last, to.slice_columns(share.first, share.count));
+    communicator_.gather(stream, to);
     if (config_.logit_soft_cap > 0.0F) kernels::soft_cap(stream, to, config_.logit_soft_cap);
     workspace_.rewind(mark);
   }
@@ -130,15 +133,20 @@ class DecoderLM : public CausalLM {
 
   void embed(const StepContext& step, kernels::Matrix<float> x) {
     kernels::Stream& stream = step.stream;
-    kernels::EmbeddingArgs args{.ids = step.input.ids,
-                                .table = parts_.token_embedding.weight(),
-                                .positions = step.input.positions,
-                                .position_table = position_table(),
-                                .position_offset = parts_.position_offset,
-                                .scale = config_.embedding_scale,
-                                .y = x};
+    const Shard shard = communicator_.shard();
+    kernels::EmbeddingArgs args{
+        .ids = step.input.ids,
+        .first_id = static_cast<std::int32_t>(vocab_share(config_.vocab_size, shard).first),
+        .is_part = shard.count > 1,
+        .table = parts_.token_embedding.weight(),
+        .positions = step.input.positions,
+        .position_table = position_table(),
+        .position_offset = parts_.position_offset,
+        .scale = config_.embedding_scale,
+        .y = x};
     if (!parts_.project_in.loaded()) {
       kernels::embedding(stream, args);
+      communicator_.sum(stream, x);  // of one rank's row, and zeros
       return;
     }
     // Tokens are projected first; then positions are added.
@@ -147,7 +155,9 @@ class DecoderLM : public CausalLM {
     args.position_table = {};
     args.y = narrow;
     kernels::embedding(stream, args);
+    communicator_.sum(stream, narrow);
     args.table = {};
+    args.is_part = false;
     args.position_table = position_table();
     args.y = x;
     kernels::embedding(stream, args);

@@ -112,8 +112,18 @@ class LocalRanks::Rank : public Communicator {
   Shard shard() const override { return shard_; }
 
   void sum(kernels::Stream& stream, kernels::Matrix<float> y) override {
+    on_host(stream, y, [this](kernels::Matrix<float> own) { sum_on_host(own); });
+  }
+  void gather(kernels::Stream& stream, kernels::Matrix<float> y) override {
+    on_host(stream, y, [this](kernels::Matrix<float> own) { gather_on_host(own); });
+  }
+
+ private:
+  // Calls combine(y), on a device with a copy of y, which is copied back.
+  template <typename Combine>
+  void on_host(kernels::Stream& stream, kernels::Matrix<float> y, const Combine& combine) {
     const kernels::DeviceApi* device = stream.device_api();
-    if (device == nullptr) return sum_on_host(y);
+    if (device == nullptr) return combine(y);
     const auto num_bytes = static_cast<std::size_t>(y.rows * y.columns) * sizeof(float);
     if (staged_.num_bytes() < num_bytes) {
       stream.synchronize();
@@ -124,13 +134,12 @@ class LocalRanks::Rank : public Communicator {
       device->copy_to_host(stream.handle(), to, from, size);
     });
     stream.synchronize();
-    sum_on_host(staged);
+    combine(staged);
     copy(y, staged, [&](float* to, float* from, std::size_t size) {
       device->copy_to_device(stream.handle(), to, from, size);
     });
   }
 
- private:
   // Row by row, or all at once.
   template <typename Copy>
   static void copy(kernels::Matrix<float> y, kernels::Matrix<float> staged, const Copy& copy_row) {
@@ -142,12 +151,29 @@ class LocalRanks::Rank : public Communicator {
     }
   }
 
-  void sum_on_host(kernels::Matrix<float> y) {
+  const Matrices& meet(kernels::Matrix<float> y) {
     const Matrices& all = meeting_.begin(shard_.rank, y);
     for (const kernels::Matrix<float>& other : all) {
       LMTP_CHECK(other.rows == y.rows && other.columns == y.columns, shard_.rank, y.rows, y.columns,
                  other.rows, other.columns);
     }
+    return all;
+  }
+
+  void gather_on_host(kernels::Matrix<float> y) {
+    const Matrices& all = meet(y);
+    for (int rank = 0; rank < shard_.count; ++rank) {
+      const VocabShare share = vocab_share(y.columns, {rank, shard_.count});
+      for (std::int64_t row = 0; rank != shard_.rank && row < y.rows; ++row) {
+        const float* theirs = all[static_cast<std::size_t>(rank)].row(row) + share.first;
+        std::copy(theirs, theirs + share.count, y.row(row) + share.first);
+      }
+    }
+    meeting_.finish();
+  }
+
+  void sum_on_host(kernels::Matrix<float> y) {
+    const Matrices& all = meet(y);
     sum_columns(all, y.columns * shard_.rank / shard_.count,
                 y.columns * (shard_.rank + 1) / shard_.count);
     meeting_.finish();

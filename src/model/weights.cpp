@@ -41,8 +41,9 @@ struct Range {
 };
 
 // The tensor's outputs that a rank has.
-std::vector<Range> outputs_of(const WeightPart& part, Split split, Shard shard) {
-  const Shard divided = split == Split::kOutputs ? shard : Shard{};
+std::vector<Range> outputs_of(const WeightStack& stack, const WeightPart& part, Shard shard) {
+  if (stack.num_rows > 0) return {{stack.first_row, part.n()}};
+  const Shard divided = stack.split == Split::kOutputs ? shard : Shard{};
   std::vector<Range> ranges;
   std::int64_t first = 0;
   for (const std::int64_t size : part.sections) {
@@ -202,7 +203,9 @@ void WeightLoader::count(const TensorSpec& spec) {
 }
 
 TensorSpec WeightLoader::spec_of(const WeightStack& stack, const WeightPart& part) const {
-  const std::int64_t n = part.n() * (stack.split == Split::kOutputs ? shard_.count : 1);
+  const std::int64_t n = stack.num_rows > 0
+                             ? stack.num_rows
+                             : part.n() * (stack.split == Split::kOutputs ? shard_.count : 1);
   if (stack.k == 0) return {prefix_ + part.name, {n}, stack.init};
   const std::int64_t k = stack.k * (stack.split == Split::kInputs ? shard_.count : 1);
   const bool outputs_first = stack.order == kernels::WeightOrder::kOutputsByInputs;
@@ -228,7 +231,7 @@ std::vector<SourceTensor> WeightLoader::fetch_all(const std::vector<TensorSpec>&
 
 std::optional<PackedWeight> WeightLoader::packed_random(const WeightStack& stack,
                                                         const std::vector<TensorSpec>& specs) {
-  const bool is_whole = stack.split == Split::kNone || shard_.count == 1;
+  const bool is_whole = (stack.split == Split::kNone && stack.num_rows == 0) || shard_.count == 1;
   if (!is_whole || !stack.permutation.empty()) return std::nullopt;
   RandomWeight source{
       .parts = {}, .order = stack.order, .n = stack.n(), .k = stack.k, .is_table = stack.is_table};
@@ -263,7 +266,7 @@ std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
     if (!fits) continue;
     weight = weight.has_value() ? common_packing(*weight, **packing) : *packing;
     fits = weight.has_value();
-    for (const Range& range : outputs_of(stack.parts[i], stack.split, shard_)) {
+    for (const Range& range : outputs_of(stack, stack.parts[i], shard_)) {
       for (std::int64_t row = range.first; row < range.first + range.count; ++row) {
         outputs.push_back({matrix->get(), row});
       }
@@ -295,7 +298,7 @@ std::vector<StoredWeight::Run> WeightLoader::runs_of(
       runs.push_back({&tensors[i].read, static_cast<std::uint64_t>(first * size),
                       static_cast<std::uint64_t>(count * size)});
     };
-    const std::vector<Range> outputs = outputs_of(stack.parts[i], stack.split, shard_);
+    const std::vector<Range> outputs = outputs_of(stack, stack.parts[i], shard_);
     const TensorSpec spec = spec_of(stack, stack.parts[i]);
     const std::int64_t row_size = spec.shape.back();
     if (stack.order == kernels::WeightOrder::kOutputsByInputs) {
@@ -371,7 +374,7 @@ PlainWeight WeightLoader::plain(const WeightStack& stack) {
     const TensorSpec spec = spec_of(stack, part);
     const auto tensor = fetch(spec);
     if (!tensor.has_value()) continue;
-    for (const Range& range : outputs_of(part, stack.split, shard_)) {
+    for (const Range& range : outputs_of(stack, part, shard_)) {
       read(*tensor, range.first, range.count, values);
     }
     if (!error_.has_value()) count(spec);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,10 @@ using testing::DrivenStream;
 
 const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
 
-std::unique_ptr<scheduler::ModelAgent> load(const std::string& folder, WeightType type) {
+std::unique_ptr<scheduler::ModelAgent> load(const std::string& folder, WeightType type,
+                                            int num_ranks = 1) {
   return testing::load_agent(testing::folder_source(kGoldens + folder), 2, type,
-                             &testing::device_under_test());
+                             &testing::device_under_test(), std::nullopt, num_ranks);
 }
 
 // How far log probabilities are off, at most and on average, over a few of the goldens, each a
@@ -79,6 +81,20 @@ TEST_P(CudaGoldenTest, LogprobsAreThoseOfTransformers) {
   EXPECT_LT(errors_of(*load(folder, WeightType::kBF16), goldens).mean, kBf16Error);
   // Three bits of the fraction more are an eighth of the error.
   EXPECT_LT(errors_of(*load(folder, WeightType::kF16), goldens).mean, kBf16Error / 8);
+}
+
+// A model on two devices, or more, whose sums go through the host's memory.
+class CudaRanksTest : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, CudaRanksTest, ::testing::Values("gpt2", "opt", "llama"));
+
+TEST_P(CudaRanksTest, LogprobsAreThoseOfTransformers) {
+  if (!testing::set_backward_sums(false)) GTEST_SKIP() << "needs two devices: tools/gpu-check";
+  const std::string folder = std::string("ranks/") + GetParam();
+  const auto agent = load(folder, WeightType::kF32, 2);
+  EXPECT_EQ(agent->info().device, "cuda:0,1");
+  EXPECT_TRUE(agent->runs_ahead());
+  EXPECT_LT(errors_of(*agent, kGoldens + folder + "/golden.json").worst, 1e-4);
 }
 
 // Checkpoints whose matrices are codes, against transformers on the dequantised weights.

@@ -22,7 +22,9 @@ constexpr std::int64_t kTotalBytes = std::int64_t{1} << 30;
 // Four of these bytes are a NaN, so that reading unwritten memory shows.
 constexpr int kNoNumber = 0xFF;
 
-void use_device(int device) { LMTP_CHECK(device == 0, device); }
+constexpr int kDevicesMax = 8;
+
+void use_device(int device) { LMTP_CHECK(device >= 0 && device < kDevicesMax, device); }
 
 DeviceMemory memory() { return {.free_bytes = kTotalBytes / 2, .total_bytes = kTotalBytes}; }
 

@@ -226,6 +226,48 @@ TEST_P(RowsTest, EmbeddingGathersPackedRowsExactly) {
   }
 }
 
+// Of a vocabulary, of which a table has the ids from 20 to 29.
+TEST_P(RowsTest, APartOfAnEmbeddingHasZerosForOtherIds) {
+  constexpr std::int64_t kVocab = 10;
+  constexpr std::int32_t kFirst = 20;
+  constexpr std::int64_t kWidth = 37;
+  const auto table = testing::random_floats(static_cast<std::size_t>(kVocab * kWidth), 15);
+  auto position_table = testing::random_floats(static_cast<std::size_t>(3 * kWidth), 16);
+  const std::vector<std::int32_t> ids = {19, 20, 29, 30, 0, 24};
+  const std::vector<std::int32_t> positions = {0, 1, 2, 0, 1, 2};
+  for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {
+    WorkerPool pool(2);
+    Stream stream(*backend, pool);
+    std::vector<std::uint32_t> panels(
+        static_cast<std::size_t>(kernels::packed_size(kVocab, kWidth, kernels::WeightType::kF32)));
+    kernels::pack_linear(pool, {.data = table.data(), .n = kVocab, .k = kWidth},
+                         {.panels = panels.data(), .type = kernels::WeightType::kF32});
+    std::vector<float> y(ids.size() * static_cast<std::size_t>(kWidth), 7.0F);
+    const auto rows = testing::view<float>(y, kWidth);
+    kernels::embedding(stream,
+                       {.ids = ids.data(),
+                        .first_id = kFirst,
+                        .is_part = true,
+                        .table = {panels.data(), kVocab, kWidth, kernels::WeightType::kF32},
+                        .positions = positions.data(),
+                        .position_table = testing::view<const float>(position_table, kWidth),
+                        .scale = 2.0F,
+                        .y = rows});
+    stream.synchronize();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::int32_t id = ids[i] - kFirst;
+      const bool is_there = id >= 0 && id < kVocab;
+      for (std::int64_t c = 0; c < kWidth; ++c) {
+        const float expected =
+            is_there ? table[static_cast<std::size_t>(id * kWidth + c)] * 2.0F +
+                           position_table[static_cast<std::size_t>(positions[i] * kWidth + c)]
+                     : 0.0F;
+        ASSERT_EQ(rows.row(static_cast<std::int64_t>(i))[c], expected) << ids[i] << ' ' << c;
+      }
+    }
+  }
+}
+
 TEST_P(RowsTest, GatheredRowsAreThoseNamed) {
   constexpr std::int64_t kRows = 11;
   const std::vector<std::int32_t> rows = {10, 0, 3, 3, 9, 10, 1};

@@ -84,6 +84,48 @@ TEST_P(LocalRanksTest, TheSumIsInTheOrderOfRanksWhicheverComesFirst) {
   EXPECT_EQ(errors, std::vector<std::string>(errors.size()));
 }
 
+TEST_P(LocalRanksTest, AGatherGivesEveryRankTheColumnsOfAll) {
+  LocalRanks ranks(GetParam());
+  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+    const model::VocabShare share = model::vocab_share(kColumns, communicator.shard());
+    RankMatrix own;
+    for (int round = 0; round < 20; ++round) {
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t i = share.first; i < share.first + share.count; ++i) {
+          own.matrix.row(row)[i] = element(0, round, row, i);
+        }
+      }
+      communicator.gather(own.stream, own.matrix);
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t i = 0; i < kColumns; ++i) {
+          ASSERT_EQ(own.matrix.row(row)[i], element(0, round, row, i));
+        }
+        ASSERT_EQ(own.matrix.row(row)[kColumns], kBeside);
+      }
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(errors.size()));
+}
+
+TEST(VocabShareTest, SharesAreWholePanelsWhereTheyAreLargeAndCoverAll) {
+  for (const std::int64_t size : {64L, 67L, 2048L, 32000L, 50257L, 151936L}) {
+    for (const int count : {1, 2, 3, 4, 8, 64}) {
+      std::int64_t next = 0;
+      for (int rank = 0; rank < count; ++rank) {
+        const model::VocabShare share = model::vocab_share(size, {rank, count});
+        EXPECT_EQ(share.first, next);
+        EXPECT_GE(share.count, 1);
+        EXPECT_LE(share.count, size / count + 33);
+        if (size / count >= 1024) {
+          EXPECT_EQ(share.first % 32, 0);
+        }
+        next = share.first + share.count;
+      }
+      EXPECT_EQ(next, size);
+    }
+  }
+}
+
 TEST(LocalRanksOrderTest, TheOrderMatters) {
   int num_different = 0;
   for (std::int64_t i = 0; i < kColumns; ++i) {

@@ -212,7 +212,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ModelShareTest, ::testing::ValuesIn(testing::
                          [](const auto& which) { return which.param.name; });
 
 // By the names of the tensors: what is divided is read once by all ranks together, in equal shares,
-// the biases of sums by the first rank, and all else by every rank.
+// the biases of sums by the first rank, tables of the vocabulary by rows, and all else by every
+// rank.
 TEST_P(ModelShareTest, ARankReadsItsShareAlone) {
   const std::vector<std::string> by_outputs = {
       "c_attn",    "c_fc",    "q_proj", "k_proj",   "v_proj",          "qkv_proj",
@@ -230,12 +231,17 @@ TEST_P(ModelShareTest, ARankReadsItsShareAlone) {
       for (const auto& [name, bytes] : whole) {
         SCOPED_TRACE(name);
         const bool is_bias = name.ends_with(".bias");
+        const bool is_table =
+            has_any(name, {"wte", "embed_tokens", "embed_in", "embed_out", "head"});
         if (name.find("project_") == std::string::npos && has_any(name, by_inputs)) {
           EXPECT_EQ(read[name], is_bias ? (rank == 0 ? bytes : 0) : bytes / num_ranks);
           ++num_divided;
         } else if (has_any(name, by_outputs)) {
           EXPECT_EQ(read[name], bytes / num_ranks);
           ++num_divided;
+        } else if (is_table) {
+          const auto rows = model::vocab_share(config.vocab_size, {rank, num_ranks}).count;
+          EXPECT_EQ(read[name], bytes / config.vocab_size * rows);
         } else {
           EXPECT_EQ(read[name], bytes);
         }
@@ -247,7 +253,7 @@ TEST_P(ModelShareTest, ARankReadsItsShareAlone) {
 
 // In a model whose weights are mostly those of its layers, as all of some size are.
 TEST(ModelBytesTest, ARankReadsAboutItsPartOfAllBytes) {
-  const TinyFamily family = {"wide", R"({"model_type": "llama", "vocab_size": 97,
+  const TinyFamily family = {"wide", R"({"model_type": "llama", "vocab_size": 96,
       "max_position_embeddings": 64, "hidden_size": 256, "intermediate_size": 512,
       "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4})"};
   const auto config = testing::config_of(family);

@@ -272,6 +272,9 @@ class FailingRank : public Communicator {
     if (sums_left_-- == 0) throw std::runtime_error("the device is gone");
     communicator_.sum(stream, y);
   }
+  void gather(kernels::Stream& stream, kernels::Matrix<float> y) override {
+    communicator_.gather(stream, y);
+  }
 
  private:
   Communicator& communicator_;

@@ -330,6 +330,10 @@ TEST(ServeOptions, ALayoutsServersHaveWhatIsNotTheBalancers) {
   EXPECT_FALSE(options.is_balancer());
   EXPECT_FALSE(options_of({"demo"}).has_layout());
   EXPECT_EQ(options_of({"demo", "--layout", "64x1", "--cuda"}).num_children, 64);
+  const ServeOptions divided = options_of({"demo", "--layout", "2x4"});
+  EXPECT_EQ(divided.num_children, 2);
+  EXPECT_EQ(divided.tensor_parallel_size, 4);
+  EXPECT_EQ(divided.child_arguments, std::vector<std::string>{"--tensor-parallel-size=4"});
   EXPECT_EQ(options_of({"demo", "--layout", "2x1", "--max-concurrent-requests", "7"})
                 .balance.max_requests,
             7U);
@@ -344,7 +348,7 @@ TEST(ServeOptions, ALayoutThatCannotBeIsRefusedWithWhatCan) {
                              "2x-1", "99999999999x1", " 2x1"}) {
     says({"demo", "--layout", layout}, "is no layout; write GROUPSxDEVICES with 1 to 64 groups");
   }
-  says({"demo", "--layout", "2x4"}, "tensor parallelism) is not supported; write 2x1");
+  says({"demo", "--layout", "2x4", "--tp", "4"}, "write 2x4, and leave this option out");
   says({"--layout", "2x1"}, "--layout: is of one model: name MODEL");
   says({"auto", "--layout", "2x1"}, "--layout: is of one model: name MODEL");
   says({"demo", "--layout", "2x1", "--device", "cuda:1"}, "CUDA_VISIBLE_DEVICES");

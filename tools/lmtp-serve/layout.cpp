@@ -14,12 +14,17 @@
 namespace lmtp::tools {
 namespace {
 
-Error too_few(const ServeOptions& options, std::size_t count, const char* what) {
-  const std::string most = std::to_string(count);
-  return {ErrorCode::kInvalid, "--layout: " + std::to_string(options.num_children) +
-                                   " servers need as many " + what + ", and there " +
-                                   (count == 1 ? "is " : "are ") + most + "; at most " + most +
-                                   "x1 is possible"};
+// `each`: of those that a server needs.
+Error too_few(const ServeOptions& options, std::size_t count, std::size_t each, const char* what) {
+  const std::string size = std::to_string(each);
+  const std::size_t most = count / each;
+  const std::string there = (count == 1 ? "is " : "are ") + std::to_string(count);
+  const std::string needed = each == 1 ? "as many " : size + " each of the ";
+  return {ErrorCode::kInvalid,
+          "--layout: " + std::to_string(options.num_children) + " servers need " + needed + what +
+              ", and there " + there + "; " +
+              (most == 0 ? "write fewer for each server"
+                         : "at most " + std::to_string(most) + "x" + size + " is possible")};
 }
 
 Result<void> give_devices(const ServeOptions& options, std::vector<ChildPlan>& plans) {
@@ -27,14 +32,20 @@ Result<void> give_devices(const ServeOptions& options, std::vector<ChildPlan>& p
   if (!probe.available) return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
   const std::vector<std::string> devices =
       device_names(std::getenv("CUDA_VISIBLE_DEVICES"), probe.num_devices);
-  if (devices.size() < plans.size()) return too_few(options, devices.size(), "CUDA devices");
-  for (std::size_t i = 0; i < plans.size(); ++i) plans[i].devices = devices[i];
+  const auto each = static_cast<std::size_t>(options.tensor_parallel_size);
+  if (devices.size() / each < plans.size()) {
+    return too_few(options, devices.size(), each, "CUDA devices");
+  }
+  for (std::size_t i = 0; i < plans.size() * each; ++i) {
+    std::string& own = plans[i / each].devices;
+    own += (own.empty() ? "" : ",") + devices[i];
+  }
   return {};
 }
 
 Result<void> give_processors(const ServeOptions& options, std::vector<ChildPlan>& plans) {
   const std::vector<Processor> processors = find_processors();
-  if (processors.size() < plans.size()) return too_few(options, processors.size(), "processors");
+  if (processors.size() < plans.size()) return too_few(options, processors.size(), 1, "processors");
   auto shares = split_processors(processors, options.num_children);
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (options.num_threads == 0) {

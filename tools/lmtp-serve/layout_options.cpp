@@ -35,26 +35,25 @@ int count_of(std::string_view digits) {
   return is_number ? std::max(count, 0) : 0;
 }
 
-// How many servers.
-Result<int> parse_layout(const std::string& text) {
+struct LayoutSize {
+  int num_groups = 0;
+  int num_devices = 0;  // of each
+};
+
+Result<LayoutSize> parse_layout(const std::string& text) {
   const std::size_t x = std::min(text.find('x'), text.size());
   const int num_groups = count_of(std::string_view(text).substr(0, x));
   const int num_devices = count_of(std::string_view(text).substr(std::min(x + 1, text.size())));
-  if (num_groups == 0 || num_groups > kLayoutGroupsMax || num_devices == 0) {
+  if (num_groups == 0 || num_groups > kLayoutGroupsMax || num_devices == 0 ||
+      num_devices > catalog::kTensorParallelMax) {
     return Error{ErrorCode::kInvalid,
                  "'" + text + "' is no layout; write GROUPSxDEVICES with 1 to " +
-                     std::to_string(kLayoutGroupsMax) +
-                     " groups, such as 2x1: two servers, each on one device, or without --cuda on "
+                     std::to_string(kLayoutGroupsMax) + " groups of 1 to " +
+                     std::to_string(catalog::kTensorParallelMax) +
+                     " devices, such as 2x1: two servers, each on one device, or without --cuda on "
                      "one half of the processors"};
   }
-  if (num_devices > 1) {
-    const std::string groups = std::to_string(num_groups);
-    return Error{ErrorCode::kInvalid,
-                 "'" + text + "': one model on several devices (tensor parallelism) is not " +
-                     "supported; write " + groups + "x1, which has the whole model on each of " +
-                     groups + " devices"};
-  }
-  return num_groups;
+  return LayoutSize{num_groups, num_devices};
 }
 
 // What all servers are started with, but for MODEL: the options given that are not the balancer's.
@@ -74,8 +73,9 @@ std::vector<std::string> child_arguments(const CLI::App& app) {
 
 void add_layout_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--layout", raw.layout,
-                 "GROUPSxDEVICES: so many servers of the named MODEL, each on one device (DEVICES "
-                 "is 1) of CUDA_VISIBLE_DEVICES or of all, or on a CPU on its share of the "
+                 "GROUPSxDEVICES: so many servers of the named MODEL, each on so many devices "
+                 "(--tensor-parallel-size) of CUDA_VISIBLE_DEVICES or of all, or on a CPU on its "
+                 "share of the "
                  "processors; they are started again when they die. Streams go to them as through "
                  "`lmtp-serve balance`, which refuses FORK, BACKTRACK, controllers and the loading "
                  "of adapters")
@@ -84,8 +84,14 @@ void add_layout_options(CLI::App& app, RawOptions& raw) {
 
 void finish_layout_options(const CLI::App& app, const RawOptions& raw, ServeOptions& options) {
   if (raw.layout.empty()) return;
-  const Result<int> num_children = parse_layout(raw.layout);
-  if (!num_children) throw CLI::ValidationError("--layout", num_children.error().message);
+  const Result<LayoutSize> layout = parse_layout(raw.layout);
+  if (!layout) throw CLI::ValidationError("--layout", layout.error().message);
+  if (app.count("--tensor-parallel-size") > 0) {
+    throw CLI::ValidationError("--tensor-parallel-size",
+                               "--layout says it: write " + std::to_string(layout->num_groups) +
+                                   "x" + std::to_string(options.tensor_parallel_size) +
+                                   ", and leave this option out");
+  }
   if (options.is_auto()) throw CLI::ValidationError("--layout", "is of one model: name MODEL");
   for (const char* refused : kRefused) {
     if (app.count(refused) == 0) continue;
@@ -98,9 +104,14 @@ void finish_layout_options(const CLI::App& app, const RawOptions& raw, ServeOpti
                                                "': with --layout write cpu or cuda, and "
                                                "CUDA_VISIBLE_DEVICES for the choice of devices");
   }
-  options.num_children = *num_children;
+  options.num_children = layout->num_groups;
+  options.tensor_parallel_size = layout->num_devices;
   options.child_arguments = child_arguments(app);
-  limit_requests(app, static_cast<std::size_t>(*num_children), options);
+  if (layout->num_devices > 1) {
+    options.child_arguments.push_back("--tensor-parallel-size=" +
+                                      std::to_string(layout->num_devices));
+  }
+  limit_requests(app, static_cast<std::size_t>(layout->num_groups), options);
 }
 
 }  // namespace lmtp::tools

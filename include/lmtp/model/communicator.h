@@ -1,4 +1,4 @@
-// Communicator: the sums over the ranks of a model whose weights are divided among them.
+// Communicator: sums and gathers over the ranks of a model whose weights are divided among them.
 #pragma once
 
 #include <stdexcept>
@@ -30,6 +30,10 @@ class Communicator {
   // neither on which rank comes first nor on other rows. Throws RankError; y is undefined then.
   // REQUIRES: all ranks make the same calls, with the same m and n, in the same order.
   virtual void sum(kernels::Stream& stream, kernels::Matrix<float> y) = 0;
+
+  // The same, but of y [m, n] each rank has written columns alone, those of vocab_share(n,
+  // shard()), and gets those of the others. Throws and REQUIRES as sum().
+  virtual void gather(kernels::Stream& stream, kernels::Matrix<float> y) = 0;
 };
 
 // Of a model that is not divided: the sum is y itself.
@@ -37,6 +41,7 @@ class SingleRank : public Communicator {
  public:
   Shard shard() const override { return {}; }
   void sum(kernels::Stream&, kernels::Matrix<float>) override {}
+  void gather(kernels::Stream&, kernels::Matrix<float>) override {}
 };
 
 }  // namespace lmtp::model

@@ -137,6 +137,10 @@ struct WeightStack {
   bool is_table = false;
   // Of matrices. REQUIRES: kInputsByOutputs: one part, and no permutation.
   kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
+  // Of a table whose rows are divided, not by `split`: this rank's are [first_row, first_row + n())
+  // of so many; 0: it is whole, or divided by `split`.
+  std::int64_t first_row = 0;
+  std::int64_t num_rows = 0;
   // If not empty, output i is output permutation[i] of the stack (of this rank's outputs).
   std::vector<std::int64_t> permutation = {};
 

@@ -11,7 +11,11 @@
 namespace lmtp::kernels {
 
 struct EmbeddingArgs {
-  const std::int32_t* ids = nullptr;        // [m], each in [0, table.n)
+  const std::int32_t* ids = nullptr;  // [m], each a row of the table
+  // The table has the ids [first_id, first_id + table.n). A part of a vocabulary: rows of y whose
+  // ids it does not have are 0, whatever their position.
+  std::int32_t first_id = 0;
+  bool is_part = false;
   PackedLinear table;                       // [vocabulary, width]; without panels: all zero
   const std::int32_t* positions = nullptr;  // [m]; used where position_table is not empty
   Matrix<const float> position_table = {};  // [context, width] f32, or empty
@@ -21,7 +25,7 @@ struct EmbeddingArgs {
   Matrix<float> y;     // [m, width] f32
 };
 
-// y[i] = scale * table[ids[i]] + position_table[positions[i] + position_offset].
+// y[i] = scale * table[ids[i] - first_id] + position_table[positions[i] + position_offset].
 void embedding(Stream& stream, const EmbeddingArgs& args);
 
 }  // namespace lmtp::kernels

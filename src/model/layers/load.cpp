@@ -42,9 +42,14 @@ RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t wi
 
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
                       std::int64_t width) {
-  PackedWeight weight =
-      in.packed({.parts = {{name, {vocab_size}}}, .k = width, .init = kNormal, .is_table = true});
-  return {std::move(weight), {}, vocab_size, width, Split::kNone};
+  const VocabShare share = vocab_share(vocab_size, in.shard());
+  PackedWeight weight = in.packed({.parts = {{name, {share.count}}},
+                                   .k = width,
+                                   .init = kNormal,
+                                   .is_table = true,
+                                   .first_row = share.first,
+                                   .num_rows = vocab_size});
+  return {std::move(weight), {}, share.count, width, Split::kNone};
 }
 
 }  // namespace lmtp::model

@@ -31,7 +31,7 @@ LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_
 RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
                       float shift = 0.0F);
 
-// NAME [vocab_size, width]: an embedding, or the output head.
+// NAME [vocab_size, width]: an embedding, or the output head; of a rank its vocab_share() of rows.
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
                       std::int64_t width);
 

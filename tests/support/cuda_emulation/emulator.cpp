@@ -107,7 +107,7 @@ struct Emulator {
 };
 
 Emulator& emulator() {
-  static Emulator one;
+  static thread_local Emulator one;  // each thread has a device of its own
   return one;
 }
 
@@ -301,7 +301,7 @@ std::int64_t num_done() {
 }
 
 void catch_up(std::int64_t count) {
-  while (num_done() < count) {
+  while (num_done() < count && !emulator().put_off.empty()) {  // else of another thread, and done
     const std::function<void()> work = std::move(emulator().put_off.front());
     emulator().put_off.pop_front();
     work();
