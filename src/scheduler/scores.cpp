@@ -37,7 +37,8 @@ bool Scheduler::recall(Sequence& sequence) {
   if (!may_recall(sequence)) return false;
   const std::span<const TokenId> tokens(sequence.tokens);
   for (;;) {
-    const auto at = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
+    const int next = sequence.num_prompt + sequence.num_emitted;
+    const auto at = static_cast<std::size_t>(next);
     const std::optional<float> logprob =
         score_cache_.find(sequence.adapter, tokens.first(at + 1), sequence.score_place);
     if (!logprob) return false;

@@ -38,6 +38,15 @@ std::int64_t swap_space_of(const std::string& text) {
   return size_option("--swap-space", is_number ? text + "GiB" : text, 0);
 }
 
+// All of it is reserved at the start.
+std::int64_t score_cache_of(const std::string& text) {
+  constexpr std::int64_t kMost = std::int64_t{16} << 30;
+  const std::int64_t size = size_option("--score-cache", text, 0);
+  if (size <= kMost) return size;
+  throw CLI::ValidationError(
+      "--score-cache", "'" + text + "' is too large; allowed are at most " + size_text(kMost));
+}
+
 void add_serving_options(CLI::App& app, RawOptions& raw) {
   ServeOptions& options = raw.options;
   app.add_option("MODEL", options.model,
@@ -276,7 +285,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   finish_lora_options(raw, options);
   options.aici_limits.memory_bytes =
       static_cast<std::size_t>(size_option("--aici-max-memory", raw.aici_memory, 1 << 20));
-  options.score_cache_bytes = size_option("--score-cache", raw.score_cache, 0);
+  options.score_cache_bytes = score_cache_of(raw.score_cache);
   if (!raw.swap_space.empty()) options.swap_bytes = swap_space_of(raw.swap_space);
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
   options.max_message_bytes =
