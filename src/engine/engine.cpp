@@ -251,10 +251,10 @@ Engine::Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits,
   LMTP_CHECK(options.debug.max_prefill_ms >= 0, options.debug.max_prefill_ms);
   LMTP_CHECK(options.debug.max_alone_ms >= 0, options.debug.max_alone_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
-  impl_ = std::make_unique<Impl>(std::move(agent), std::move(limits), options, std::move(on_lost),
-                                 counters);
+  impl_ = std::make_unique<Impl>(std::move(agent), std::move(limits), std::move(options),
+                                 std::move(on_lost), counters);
   impl_->inbox->stats.agent = impl_->agent->info();
-  impl_->inbox->stats.max_adapters = options.batch.max_adapters;
+  impl_->inbox->stats.max_adapters = impl_->options.batch.max_adapters;
   impl_->publish();
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }

@@ -39,7 +39,7 @@ struct Engine::Impl : private ControlledStreams::Host {
   Impl(std::unique_ptr<scheduler::ModelAgent> agent_in, ModelLimits limits_in,
        EngineOptions options_in, OnLost on_lost_in, const EngineCounters& counters)
       : limits(std::move(limits_in)),
-        options(options_in),
+        options(std::move(options_in)),
         on_lost(std::move(on_lost_in)),
         inbox(std::make_shared<EngineInstance::Inbox>(
             static_cast<std::size_t>(options.max_concurrent_requests), counters)),
