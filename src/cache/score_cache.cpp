@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <random>
 
 #include "hash.h"
 #include "lmtp/base/check.h"
@@ -12,9 +13,16 @@ namespace {
 
 constexpr TokenId kNoneBehind = -1;
 
-std::uint64_t hash_of_boundary(std::uint64_t boundary) {
-  return mixed(boundary + 0x9E3779B97F4A7C15ULL);
+// Of this process alone: nobody can choose texts that all fall into one bucket.
+std::uint64_t seed() {
+  static const std::uint64_t kSeed = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  }();
+  return kSeed;
 }
+
+std::uint64_t hash_of_boundary(std::uint64_t boundary) { return mixed(boundary + seed()); }
 
 std::uint64_t with_token(std::uint64_t hash, TokenId token) {
   return mixed(hash ^ static_cast<std::uint32_t>(token));

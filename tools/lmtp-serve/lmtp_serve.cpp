@@ -369,15 +369,15 @@ int serve_balanced(const ServeOptions& options) {
   return serve_workers(options, events, models);
 }
 
-// Until all children can answer: nothing; else the exit code.
+// Until all children can answer: nothing; else the exit code, with why one of them has ended.
 std::optional<int> await_children(const ServeOptions& options, Events& events, Children& children,
-                                  const balance::RemoteModels& models) {
+                                  const balance::RemoteModels& models, std::string& failure) {
   ProgressBar loading("loading " + options.model);
   std::int64_t progress = -1;
   for (;;) {
-    if (const std::optional<std::string> failure = children.failure()) {
-      loading.clear();
-      return fail(options, *failure);
+    if (std::optional<std::string> ended = children.failure()) {
+      failure = *std::move(ended);
+      return kExitFailure;
     }
     registry::ModelStatus all = models.list().front();
     bool are_ready = true;
@@ -393,6 +393,23 @@ std::optional<int> await_children(const ServeOptions& options, Events& events, C
   }
 }
 
+// `failure`: why a child ended before all were ready, if one did.
+int serve_children(const ServeOptions& options, Events& events, std::vector<ChildPlan> plans,
+                   std::string& failure) {
+  Children children(std::move(plans), options.log_format);
+  balance::RemoteModels models(options.balance);
+  if (const auto exit_code = await_children(options, events, children, models, failure)) {
+    return *exit_code;
+  }
+  children.keep();
+  std::optional<Result<void>> started;
+  while (!(started = models.start(kProgressIntervalMs))) {
+    if (events.wait(0) == Events::Kind::kSignal) return 0;
+  }
+  if (!*started) return fail(options, started->error().message);
+  return serve_workers(options, events, models);
+}
+
 // Serves one model from processes of this program, its children.
 int serve_layout(ServeOptions options) {
   Events events(reloads(options));
@@ -401,16 +418,10 @@ int serve_layout(ServeOptions options) {
   Result<std::vector<ChildPlan>> plans = plan_children(options, folder->path());
   if (!plans) return fail(options, plans.error().message);
   for (const ChildPlan& plan : *plans) options.balance.workers.push_back({plan.listen, 0});
-  Children children(*std::move(plans), options.log_format);
-  balance::RemoteModels models(options.balance);
-  if (const auto exit_code = await_children(options, events, children, models)) return *exit_code;
-  children.keep();
-  std::optional<Result<void>> started;
-  while (!(started = models.start(kProgressIntervalMs))) {
-    if (events.wait(0) == Events::Kind::kSignal) return 0;
-  }
-  if (!*started) return fail(options, started->error().message);
-  return serve_workers(options, events, models);
+  std::string failure;
+  const int exit_code = serve_children(options, events, *std::move(plans), failure);
+  // Behind what the children have written.
+  return failure.empty() ? exit_code : fail(options, failure);
 }
 
 // Where one of the standard streams is closed, the next file or socket that is opened would be
