@@ -87,7 +87,7 @@ class TensorParallelAgent : public ModelAgent {
 
   Result<void> load(const scheduler::LoadProgress& progress, const MakeRank& make) {
     CommonProgress common(threads_.count(), progress);
-    const Result<void> loaded = threads_.run_to_end([&](int rank) -> Result<void> {
+    Result<void> loaded = threads_.run_to_end([&](int rank) -> Result<void> {
       // The communicator is the group's.
       const std::shared_ptr<model::Communicator> communicator(ranks_, &ranks_->group[rank]);
       auto agent = make(communicator, [&](int percent) { return common.report(rank, percent); });

@@ -30,7 +30,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What happens in the product of that number from now on, in whichever rank comes to it; 0: none.
+// Trouble is in the product of that number from now on, in whichever rank comes to it; 0: in none.
 std::atomic<int> products_left{0};
 enum class Trouble { kThrows, kHangs };
 std::atomic<Trouble> trouble{Trouble::kThrows};
@@ -56,7 +56,7 @@ class Gate {
 Gate gate;
 
 void troubled_linear(kernels::Stream& stream, const kernels::LinearArgs& args) {
-  if (products_left > 0 && --products_left == 0) {
+  if (products_left.fetch_sub(1) == 1) {
     if (trouble == Trouble::kThrows) throw std::runtime_error("a product failed");
     gate.wait();
   }
