@@ -120,6 +120,13 @@ TEST_P(QuantizedGoldenTest, TokensAndLogprobsAreThoseOfTransformersOnTheDequanti
   check_file(folder, folder + "/golden.json");
 }
 
+// A rank has codes of its share of the outputs, and numbers of its share of the inputs.
+TEST_P(QuantizedGoldenTest, TwoRanksGiveThemToo) {
+  const std::string folder =
+      std::string(LMTP_SOURCE_DIR) + "/tests/goldens/quantized/" + GetParam();
+  check_file(folder, folder + "/golden.json", 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizedGoldenTest,
                          ::testing::Values("ct-old-w4-group", "ct-old-w4-ordered",
                                            "ct-old-w8-naive", "ct-old-fp8-static", "ct-new-w4-asym",
@@ -127,6 +134,16 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantizedGoldenTest,
                                            "fp8-blocks", "fp8-tensors", "gptq-w4-g32",
                                            "gptq-w4-ordered", "gptq-v2-w8", "awq-w4-g32",
                                            "smooth-fp8"));
+
+class GgufRanksGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GgufRanksGoldenTest, TwoRanksGiveTheTokensAndLogprobsOfTransformers) {
+  const std::string file = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/gguf/" + GetParam();
+  check_file(file + ".gguf", file + ".json", 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufRanksGoldenTest,
+                         ::testing::Values("llama3-tied", "qwen3", "phi3-longrope", "gemma2"));
 
 using testing::TestData;
 
