@@ -7,6 +7,7 @@ import pytest
 from auto_server import run
 from lmtp_socket import Socket
 from servers import LmtpServe, bin_dir
+from wire_schema import SCHEMA, Validator
 
 OPTIONS = ("--kv-cache", "16MiB", "--dtype", "float32")
 PROMPT = list(range(5, 60))
@@ -67,6 +68,7 @@ def test_ranks_compute_what_one_does(undivided, size, option):
         assert logprob == pytest.approx(expected, abs=1e-4)
     assert [rank["device"] for rank in divided["ranks"]] == ["cpu"] * size
     assert "ranks" not in info
+    Validator({**SCHEMA, "$ref": "#/$defs/model_info"}).validate(divided)
     held = sum(rank["weights_bytes"] for rank in divided["ranks"])
     assert max(rank["weights_bytes"] for rank in divided["ranks"]) < 1.3 * held / size
     assert divided["numerics"] != info["numerics"]
