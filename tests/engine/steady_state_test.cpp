@@ -84,7 +84,7 @@ class TakingSink : public EventSink {
 };
 
 // The steps in which all streams run.
-std::vector<Allocations::Step> run(bool ahead, const EngineOptions& options = {}) {
+std::vector<Allocations::Step> run(bool ahead, EngineOptions options = {}) {
   Allocations allocations;
   std::promise<void> go;  // all streams are there
   {
@@ -96,11 +96,10 @@ std::vector<Allocations::Step> run(bool ahead, const EngineOptions& options = {}
       begun.wait();
       return {};
     };
-    EngineOptions options;
     options.score_cache_bytes = kScoreCacheBytes;
     Engine engine(
         std::make_unique<testing::WatchedAgent>(testing::make_fake_agent(agent), allocations),
-        {.vocab_size = kVocab, .context_length = 1024, .eos_ids = {}}, options);
+        {.vocab_size = kVocab, .context_length = 1024, .eos_ids = {}}, std::move(options));
     std::vector<std::shared_ptr<TakingSink>> sinks(kNumConnections);
     for (auto& sink : sinks) sink = std::make_shared<TakingSink>(kNumStreams / kNumConnections);
     for (int i = 0; i < kNumStreams; ++i) {
