@@ -95,7 +95,6 @@ LoadedAgent load_agent(const AgentOptions& options,
     if (!fit.ok()) return fit.error();
   }
   parts.communicator = std::move(communicator);
-  if (rank == 0) parts.numerics = numerics_id(options, backend);
   {
     const auto store = backend.device != nullptr
                            ? model::make_device_store(*parts.stream, own.weight_type)
@@ -108,6 +107,7 @@ LoadedAgent load_agent(const AgentOptions& options,
     parts.weights_bytes = loaded->weights_bytes;
     parts.stream->synchronize();
   }
+  if (rank == 0) parts.numerics = numerics_id(options, backend);
   return std::unique_ptr<scheduler::ModelAgent>(
       std::make_unique<BackendAgent>(std::move(parts), own, *num_blocks));
 }
