@@ -133,12 +133,15 @@ TEST_F(TraceTest, WhatFindsNoPlaceIsCounted) {
   trace->add(records);
   trace->add_dropped(2);
   trace.reset();
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("9 events are missing"),
-            std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("events are missing"), std::string::npos);
   const Json events = events_of(text_of(path_));
   EXPECT_EQ(named(events, "step").size(), 3U);
   EXPECT_TRUE(named(events, "request").empty());
-  EXPECT_EQ(named(events, "events dropped").at(0)["args"]["count"], 9);
+  int num_dropped = 0;  // the thread may have looked in between
+  for (const Json& dropped : named(events, "events dropped")) {
+    num_dropped += dropped["args"]["count"].get<int>();
+  }
+  EXPECT_EQ(num_dropped, 9);
   EXPECT_EQ(named(events, "events dropped in all").at(0)["args"]["count"], 9);
 }
 
