@@ -113,6 +113,27 @@ async def wait_until(condition, what):
     raise AssertionError(f"{what}: not within {ANSWER_TIMEOUT_S} s")
 
 
+async def seeded_streams(endpoint, prompt, numbers, **sampling):
+    """Each stream's tokens and log probabilities, all of them at once: number n is of the prompt
+    from its token n on, drawn with the seed n."""
+    async with Socket(endpoint) as s:
+        for number in numbers:
+            await s.send("GENERATE", stream_id=number, prompt=prompt[number:], max_tokens=40,
+                         **{"temperature": 0.8, "seed": number} | sampling)  # fmt: skip
+        found = {number: [] for number in numbers}
+        for number, tokens in found.items():
+            last = {"finish_reason": None}
+            while last["finish_reason"] is None:
+                last = await s.token_of(number)
+                tokens.append((last["token"], last["logprob"]))
+        return found
+
+
+async def info_of(endpoint):
+    async with Socket(endpoint) as s:
+        return await s.model_info()
+
+
 async def wait_all_freed(endpoint):
     """Until nothing runs, waits or holds a block; the blocks must then all be accounted for."""
     async with Socket(endpoint) as s:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from auto_server import run
-from lmtp_socket import Socket
+from lmtp_socket import info_of, seeded_streams
 from servers import LmtpServe, bin_dir
 
 OPTIONS = ("--kv-cache", "16MiB")
@@ -18,26 +18,6 @@ NUM_STREAMS = 6
 TIMEOUT_S = 60
 
 
-async def streams(endpoint, numbers):
-    """Each stream's tokens and log probabilities, all of them at once."""
-    async with Socket(endpoint) as s:
-        for number in numbers:
-            await s.send("GENERATE", stream_id=number, prompt=PROMPT[number:], max_tokens=40,
-                         temperature=0.8, seed=number)  # fmt: skip
-        found = {number: [] for number in numbers}
-        for number, tokens in found.items():
-            last = {"finish_reason": None}
-            while last["finish_reason"] is None:
-                last = await s.token_of(number)
-                tokens.append((last["token"], last["logprob"]))
-        return found
-
-
-async def info_of(endpoint):
-    async with Socket(endpoint) as s:
-        return await s.model_info()
-
-
 def served(*options, dtype="float32"):
     return LmtpServe("demo", *OPTIONS, "--dtype", dtype, *options)
 
@@ -45,13 +25,14 @@ def served(*options, dtype="float32"):
 def test_a_stream_has_the_same_bits_alone_and_in_company():
     numbers = range(NUM_STREAMS)
     with served(*FP8, dtype="bfloat16") as server:
-        together = run(streams(server.endpoint, numbers))
+        together = run(seeded_streams(server.endpoint, PROMPT, numbers))
     with served(*FP8, "--max-batched-tokens", "16", dtype="bfloat16") as server:
         for number in numbers:
-            alone = run(streams(server.endpoint, [number]))
+            alone = run(seeded_streams(server.endpoint, PROMPT, [number]))
             assert alone[number] == together[number], number
     with served(dtype="bfloat16") as server:
-        assert run(streams(server.endpoint, numbers)) != together, "the option changes nothing"
+        others = run(seeded_streams(server.endpoint, PROMPT, numbers))
+        assert others != together, "the option changes nothing"
 
 
 def test_the_same_bytes_hold_twice_as_many_tokens():

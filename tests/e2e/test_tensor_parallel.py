@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from auto_server import run
-from lmtp_socket import Socket
+from lmtp_socket import Socket, info_of, seeded_streams
 from servers import LmtpServe, bin_dir
 from wire_schema import SCHEMA, Validator
 
@@ -19,26 +19,6 @@ def served(*options):
     return LmtpServe("demo", *OPTIONS, *options)
 
 
-async def streams(endpoint, numbers, **sampling):
-    """Each stream's tokens and log probabilities, all of them at once."""
-    async with Socket(endpoint) as s:
-        for number in numbers:
-            await s.send("GENERATE", stream_id=number, prompt=PROMPT[number:], max_tokens=40,
-                         **{"temperature": 0.8, "seed": number} | sampling)  # fmt: skip
-        found = {number: [] for number in numbers}
-        for number, tokens in found.items():
-            last = {"finish_reason": None}
-            while last["finish_reason"] is None:
-                last = await s.token_of(number)
-                tokens.append((last["token"], last["logprob"]))
-        return found
-
-
-async def info_of(endpoint):
-    async with Socket(endpoint) as s:
-        return await s.model_info()
-
-
 def refused(*arguments):
     done = subprocess.run([bin_dir() / "lmtp-serve", *arguments, "--port", "0", *OPTIONS],
                           capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
@@ -49,7 +29,8 @@ def refused(*arguments):
 @pytest.fixture(scope="module")
 def undivided():
     with served() as server:
-        yield run(info_of(server.endpoint)), run(streams(server.endpoint, [0], temperature=0))
+        greedy = run(seeded_streams(server.endpoint, PROMPT, [0], temperature=0))
+        yield run(info_of(server.endpoint)), greedy
 
 
 @pytest.mark.parametrize(("size", "option"), [(2, "--tp"), (4, "--num-shard")])
@@ -58,10 +39,10 @@ def test_ranks_compute_what_one_does(undivided, size, option):
     numbers = range(NUM_STREAMS)
     with served(option, str(size)) as server:
         divided = run(info_of(server.endpoint))
-        own = run(streams(server.endpoint, [0], temperature=0))
-        together = run(streams(server.endpoint, numbers))
+        own = run(seeded_streams(server.endpoint, PROMPT, [0], temperature=0))
+        together = run(seeded_streams(server.endpoint, PROMPT, numbers))
         for number in numbers:
-            alone = run(streams(server.endpoint, [number]))
+            alone = run(seeded_streams(server.endpoint, PROMPT, [number]))
             assert alone[number] == together[number], number
     assert [token for token, _ in own[0]] == [token for token, _ in greedy[0]]
     for (_, logprob), (_, expected) in zip(own[0], greedy[0], strict=True):
@@ -95,7 +76,7 @@ def test_a_stream_that_was_cut_goes_on_with_the_same_bits(tmp_path):
             return found
 
     with served("--config", str(config)) as server:
-        whole = run(streams(server.endpoint, [1]))[1]
+        whole = run(seeded_streams(server.endpoint, PROMPT, [1]))[1]
     with served("--tp", "2", "--threads", "3") as server:
         assert run(resumed(server.endpoint, whole, 17)) == whole[17:]
 

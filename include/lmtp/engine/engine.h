@@ -49,8 +49,7 @@ struct EngineOptions {
   int mask_wait_ms = 5;
   std::shared_ptr<trace::Trace> trace;  // null: none
   std::string name;                     // of the model there
-  std::int64_t score_cache_bytes =
-      0;  // >= 0: of log probabilities that are kept (cache::ScoreCache)
+  std::int64_t score_cache_bytes = 0;   // >= 0: of cache::ScoreCache
   scheduler::DebugOptions debug;
 };
 

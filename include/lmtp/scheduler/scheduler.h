@@ -54,10 +54,9 @@ struct SchedulerEvent {
 // - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
 //   prompt delays neither running streams nor new ones.
 // - Admission order: sequences that have run before, or whose prompts go on with a stream that
-// ended
-//   50 ms before at most (KeptPlaces); then the share (Sequence::share) that was
-//   served least; within it the connections in turn, and of each sequences that have waited long,
-//   then the longest cached prefix, then age. Admission ends with the first sequence that does not
+//   ended 50 ms before at most (KeptPlaces); then the share (Sequence::share) that was served
+//   least; within it the connections in turn, and of each sequences that have waited long, then
+//   the longest cached prefix, then age. Admission ends with the first sequence that does not
 //   fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence waits while a running one computes a prefix that both have.
