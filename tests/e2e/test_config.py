@@ -48,6 +48,7 @@ def test_a_classifier_is_refused_and_forced(tmp_path):
     assert "Qwen2ForSequenceClassification" in refusal(folder)
     with LmtpServe(folder, *KV, "--force") as server:
         [note] = info_of(server)["notes"]
+        server.ready_line()
     assert "Qwen2ForSequenceClassification" in note
     log = server.log_tail
     assert log.count("Qwen2ForSequenceClassification") >= 2, log  # the warning and the ready line
@@ -101,7 +102,6 @@ def test_the_ready_line_says_which_parts_of_a_larger_model_are_left_out(tmp_path
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(outer))
     with LmtpServe(folder, *KV) as server:
-        info = info_of(server)
+        info, ready = info_of(server), server.ready_line()
     assert info["model_type"] == "llama"
-    ready = next(line for line in server.output.splitlines() if " ready on " in line)
     assert info["notes"][0] in ready and "'llava' alone, without vision" in ready

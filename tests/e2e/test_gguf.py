@@ -30,6 +30,7 @@ def ask(model):
 
     with LmtpServe(model, "--kv-cache", "16MiB") as server:
         tokens, info = asyncio.run(talk(server))
+        server.ready_line()
     return tokens, info, server.log_tail
 
 

@@ -94,8 +94,7 @@ def test_what_quantize_writes_has_the_bits_of_dtype(tmp_path, to):
 
 def test_the_ready_line_says_what_is_widened():
     with LmtpServe(FOLDERS / "ct-old-w4-ordered", "--kv-cache", "16MiB") as server:
-        pass
-    [ready] = [line for line in server.log_tail.splitlines() if " ready on cpu" in line]
+        ready = server.ready_line()
     assert "compressed-tensors weights: int4 in groups of 16" in ready
     assert "10 quantised matrices are widened to float32" in ready
 

@@ -140,9 +140,9 @@ def test_a_unix_socket_is_for_its_user_alone_and_speaks_as_tcp_does(tmp_path, ex
         living = start(path)
         assert living.returncode == 1 and "another program listens there" in living.stderr
         assert run_again_still_answers(path)
+        ready = server.ready_line()
     assert server.exit_code == 0
     assert not path.exists()
-    ready = next(line for line in server.output.splitlines() if " ready on " in line)
     assert ready.endswith(f"unix:{path}")
 
 

@@ -317,6 +317,7 @@ def info_and_log(folder, *options):
 
     with LmtpServe(folder, "--kv-cache", "16MiB", *options) as server:
         info = asyncio.run(ask(server))
+        server.ready_line()
     return info, server.log_tail
 
 

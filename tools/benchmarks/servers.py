@@ -105,7 +105,20 @@ class Server:
         return os.pread(self.log.fileno(), size, 0).decode(errors="replace")
 
     def is_ready(self):
+        """Whether it answers; its model may still be loading."""
         return self.http_status("/health") == 200
+
+    def ready_line(self):
+        """What it says of its model once that is loaded."""
+        deadline = time.monotonic() + self.start_timeout_s
+        while time.monotonic() < deadline:
+            lines = self.read_log().splitlines()
+            ready = next((line for line in lines if " ready on " in line), None)
+            if ready or self.process.poll() is not None:
+                break
+            time.sleep(POLL_S)
+        assert ready, self.read_log()[-LOG_TAIL_BYTES:]
+        return ready
 
     def http_status(self, path):
         """None where nothing answers."""
