@@ -91,8 +91,7 @@ struct Server::Impl {
     context->routes.websocket("/", start_session);
   }
 
-  // Opens and starts what is asked for.
-  Result<void> listen() {
+  Result<void> open() {
     const ServerOptions& options = context->options;
     if (context->tls.enabled()) {
       if (auto loaded = context->tls.load(); !loaded) return loaded;
@@ -110,11 +109,17 @@ struct Server::Impl {
       auto opened = options.unix_fd >= 0 ? local->adopt(options.unix_fd)
                                          : local->open_unix(options.unix_path);
       if (!opened) return opened;
-      local->start();
     }
+    is_open = true;
+    return {};
+  }
+
+  // What is open, and lines.
+  void accept() {
+    const ServerOptions& options = context->options;
+    if (!options.unix_path.empty()) local->start();
     if (options.on_tcp) tcp->start();
     if (options.lines) lines.emplace(*context, *options.lines).start();
-    return {};
   }
 
   // Who reaches the port may use it, and reads what others send.
@@ -138,6 +143,7 @@ struct Server::Impl {
   std::shared_ptr<ServerContext> context;
   std::shared_ptr<Listener> tcp;
   std::shared_ptr<Listener> local;  // a Unix socket
+  bool is_open = false;
   std::optional<LineSession> lines;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::vector<std::thread> threads;
@@ -151,10 +157,15 @@ Server::Server(ServerOptions options, registry::Models& models)
 
 Server::~Server() { stop(std::chrono::steady_clock::now()); }
 
+Result<void> Server::open() { return impl_->open(); }
+
 Result<void> Server::start() {
   LMTP_CHECK(impl_->threads.empty(), "started twice");
+  if (!impl_->is_open) {
+    if (auto opened = impl_->open(); !opened) return opened;
+  }
   impl_->context->dispatcher.encoder().start();
-  if (auto listens = impl_->listen(); !listens) return listens;
+  impl_->accept();
   impl_->work.emplace(impl_->context->io.get_executor());
   for (int i = 0; i < impl_->context->options.num_io_threads; ++i) {
     impl_->threads.emplace_back([context = impl_->context] { run_io(context->io); });

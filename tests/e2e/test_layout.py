@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -150,11 +151,21 @@ def test_children_end_with_their_parent():
         shutil.rmtree(folder)  # nobody is left to do it
 
 
-def refusal(*options):
-    command = [bin_dir() / "lmtp-serve", *options, "--port", str(free_port())]
+def refusal(*options, port=None):
+    command = [bin_dir() / "lmtp-serve", *options, "--port", str(port or free_port())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("options", [("demo", "--layout", "2x1"), ("balance", "127.0.0.1:1")])
+def test_a_taken_port_is_said_before_anything_is_waited_for(options):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        [line] = refusal(*options, port=port)
+    assert f"127.0.0.1:{port}" in line and "--port" in line
 
 
 def test_what_cannot_start_says_why_and_ends(tmp_path):

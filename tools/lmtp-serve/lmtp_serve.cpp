@@ -332,8 +332,9 @@ Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
   return registry::load_texts(*found);
 }
 
-// Serves what the workers serve. REQUIRES: models.start() has succeeded.
-int serve_workers(const ServeOptions& options, Events& events, balance::RemoteModels& models) {
+// Serves what the workers serve. REQUIRES: models.start() has succeeded, the server is open.
+int serve_workers(const ServeOptions& options, Events& events, balance::RemoteModels& models,
+                  server::Server& server) {
   const registry::ModelStatus served = models.list().front();
   Result<registry::LoadedTexts> texts = load_texts(options, served, events);
   if (texts) {
@@ -344,9 +345,8 @@ int serve_workers(const ServeOptions& options, Events& events, balance::RemoteMo
   } else {
     return fail(options, texts.error().message);
   }
-  server::Server server(make_server_options(options, events), models);
-  if (const Result<void> listens = server.start(); !listens) {
-    fail(options, listens.error().message);
+  if (const Result<void> started = server.start(); !started) {
+    fail(options, started.error().message);
     return stop(models, server, 0, kExitFailure);
   }
   const Watchdog watchdog(models, server);
@@ -361,12 +361,16 @@ int serve_workers(const ServeOptions& options, Events& events, balance::RemoteMo
 int serve_balanced(const ServeOptions& options) {
   Events events(reloads(options));
   balance::RemoteModels models(options.balance);
+  server::Server server(make_server_options(options, events), models);
+  if (const Result<void> opened = server.open(); !opened) {
+    return fail(options, opened.error().message);
+  }
   std::optional<Result<void>> started;
   while (!(started = models.start(kProgressIntervalMs))) {
     if (events.wait(0) == Events::Kind::kSignal) return 0;
   }
   if (!*started) return fail(options, started->error().message);
-  return serve_workers(options, events, models);
+  return serve_workers(options, events, models, server);
 }
 
 // Until all children can answer: nothing; else the exit code, with why one of them has ended.
@@ -396,8 +400,12 @@ std::optional<int> await_children(const ServeOptions& options, Events& events, C
 // `failure`: why a child ended before all were ready, if one did.
 int serve_children(const ServeOptions& options, Events& events, std::vector<ChildPlan> plans,
                    std::string& failure) {
-  Children children(std::move(plans), options.log_format);
   balance::RemoteModels models(options.balance);
+  server::Server server(make_server_options(options, events), models);
+  if (const Result<void> opened = server.open(); !opened) {
+    return fail(options, opened.error().message);
+  }
+  Children children(std::move(plans), options.log_format);
   if (const auto exit_code = await_children(options, events, children, models, failure)) {
     return *exit_code;
   }
@@ -407,7 +415,7 @@ int serve_children(const ServeOptions& options, Events& events, std::vector<Chil
     if (events.wait(0) == Events::Kind::kSignal) return 0;
   }
   if (!*started) return fail(options, started->error().message);
-  return serve_workers(options, events, models);
+  return serve_workers(options, events, models, server);
 }
 
 // Serves one model from processes of this program, its children.

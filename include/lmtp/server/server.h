@@ -118,7 +118,11 @@ class Server {
   // The server's HTTP routes; more may be added before start().
   HttpRoutes& routes();
 
-  // Opens the sockets and starts the io threads. An error names the address and the remedy.
+  // Reads keys and certificates, and opens the sockets: who connects waits until start(). An error
+  // names the file or the address, and the remedy. Once, before start().
+  Result<void> open();
+
+  // Starts the io threads; opens the sockets where open() has not.
   Result<void> start();
 
   // Reads again what may change while it runs: the certificate and its key, for connections from
