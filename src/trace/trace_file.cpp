@@ -1,6 +1,7 @@
 #include "trace_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,18 +30,29 @@ int write_all(int file, std::string_view text, std::size_t& num_written) {
 
 }  // namespace
 
-// Never one that blocks who writes.
+// Never one that blocks who writes. What was there goes once it is known that the file is ours.
 Result<TraceFile> TraceFile::create(const std::string& path) {
-  const auto refuse = [&path](const std::string& why) {
-    return Error{ErrorCode::kInvalid, "'" + path + "' cannot be written: " + why +
-                                          "; give a file in a folder that this user may write to"};
+  const auto refuse = [&path](const std::string& why, const char* what_to_do) {
+    return Error{ErrorCode::kInvalid,
+                 "'" + path + "' cannot be written: " + why + "; " + what_to_do};
   };
-  const int file =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, kMode);
-  if (file < 0) return refuse(std::strerror(errno));
+  constexpr const char* kOwnFile = "give a file in a folder that this user may write to";
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, kMode);
+  if (file < 0) return refuse(std::strerror(errno), kOwnFile);
   TraceFile made(file);
   struct stat status = {};
-  if (::fstat(file, &status) != 0 || S_ISFIFO(status.st_mode)) return refuse("it is a pipe");
+  if (::fstat(file, &status) != 0 || S_ISFIFO(status.st_mode)) {
+    return refuse("it is a pipe", kOwnFile);
+  }
+  if (!S_ISREG(status.st_mode)) return made;
+  // Not all file systems have locks.
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return refuse("another process writes to it", "give each server a file of its own");
+  }
+  // A file that was there may be open to others.
+  if (::fchmod(file, kMode) != 0 || ::ftruncate(file, 0) != 0) {
+    return refuse(std::strerror(errno), kOwnFile);
+  }
   return made;
 }
 
@@ -61,8 +73,9 @@ Result<void> TraceFile::add(std::string_view events) {
   const int error = write_all(file_, events, num_written);
   num_bytes_ += static_cast<std::int64_t>(num_written);
   if (error == 0) return {};
-  // The last one may be there in part.
-  const std::size_t whole = events.substr(0, num_written).rfind(kSeparator);
+  // The last one may be there in part, of which the first byte is no separator yet.
+  std::size_t whole = events.substr(0, num_written).rfind(kSeparator);
+  if (num_written == 1 && first.empty()) whole = 0;
   if (whole != std::string_view::npos) {
     num_bytes_ -= static_cast<std::int64_t>(num_written - whole);
     (void)!::ftruncate(file_, num_bytes_);

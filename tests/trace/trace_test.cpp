@@ -183,6 +183,23 @@ TEST_F(TraceTest, EndsWhereTheFileCannotGrow) {
   EXPECT_GT(named(events_of(text), "step").size(), 10U);
 }
 
+// Of ",\n" and an event the comma alone finds room.
+TEST_F(TraceTest, EndsWhereTheFileCanGrowByAByte) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto trace = open();
+  const std::string begun = text_of(path_);
+  ::testing::internal::CaptureStderr();
+  const rlimit small = {.rlim_cur = begun.size() + 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  trace->add(std::vector{slice(Clock::now(), std::chrono::milliseconds(1))});
+  wait_until_off(*trace);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_FALSE(trace->is_on());
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(events_of(text_of(path_) + "]"), events_of(begun + "]"));
+}
+
 TEST_F(TraceTest, AFileThatCannotBeWrittenIsAnError) {
   const auto error_of = [](const std::string& path) {
     const auto trace = Trace::open({.path = path});
@@ -197,9 +214,27 @@ TEST_F(TraceTest, AFileThatCannotBeWrittenIsAnError) {
 }
 
 TEST_F(TraceTest, OnlyItsOwnerMayReadIt) {
+  using std::filesystem::perms;
+  for (const bool was_there : {false, true}) {
+    if (was_there) std::filesystem::permissions(path_, perms::all);
+    open();
+    EXPECT_EQ(std::filesystem::status(path_).permissions(), perms::owner_read | perms::owner_write)
+        << was_there;
+  }
+}
+
+TEST_F(TraceTest, AFileIsOfOneTrace) {
+  auto trace = open();
+  trace->add(std::vector{slice(Clock::now(), std::chrono::milliseconds(1))});
+  const auto other = Trace::open({.path = path_});
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("another process writes to it; give each server a file"),
+            std::string::npos);
+  trace.reset();
+  EXPECT_EQ(named(events_of(text_of(path_)), "step").size(), 1U) << "what it had is there";
+  EXPECT_EQ(named(events_of(text_of(path_)), "trace ends").size(), 1U);
   open();
-  EXPECT_EQ(std::filesystem::status(path_).permissions(),
-            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_TRUE(named(events_of(text_of(path_)), "step").empty()) << "and goes for the next one";
 }
 
 TEST_F(TraceTest, TakesRecordsOfManyThreads) {
