@@ -146,7 +146,10 @@ void Pool::take_info(Lane& lane, WorkerInfo info) {
   } else if (stats.num_steps < before.num_steps) {
     add_counters(before, worker.past);  // another process: its counters begin anew
   }
-  if (stats.num_steps != before.num_steps) worker.worked = Clock::now();
+  // What the score cache answers takes no step.
+  if (stats.num_steps != before.num_steps || stats.num_cached_scores != before.num_cached_scores) {
+    worker.worked = Clock::now();
+  }
   lane.numerics = stats.agent.numerics;
   lane.is_open = true;
   lane.is_leaving = info.status.state == registry::ModelState::kStopping;

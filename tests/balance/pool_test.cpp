@@ -39,16 +39,22 @@ class Peer {
  public:
   Peer(Socket& socket, std::string info) : socket_(socket), info_(std::move(info)) {}
 
-  // The next message that is no MODEL_INFO, with its verb as "verb".
-  Json request() {
-    for (;;) {
-      const std::string message = socket_.read();
-      const std::size_t space = message.find(' ');
-      Json fields = *parse_json_object(message.substr(space + 1), "message");
-      fields["verb"] = message.substr(0, space);
-      if (fields["verb"] != "MODEL_INFO") return fields;
+  // The next message, with its verb as "verb"; one for MODEL_INFO is answered.
+  Json message() {
+    const std::string message = socket_.read();
+    const std::size_t space = message.find(' ');
+    Json fields = *parse_json_object(message.substr(space + 1), "message");
+    fields["verb"] = message.substr(0, space);
+    if (fields["verb"] == "MODEL_INFO") {
       socket_.write("MSG [{\"stream_id\": " + fields["stream_id"].dump() +
                     ", \"model_info\": " + info_ + "}]");
+    }
+    return fields;
+  }
+  // The next one that is no MODEL_INFO.
+  Json request() {
+    for (;;) {
+      if (Json fields = message(); fields["verb"] != "MODEL_INFO") return fields;
     }
   }
   void token(const Json& request, int token, const char* reason = "null") {
@@ -257,6 +263,30 @@ TEST_F(PoolTest, AWorkerThatAnswersAndComputesNothingLosesItsStreams) {
   add("aa", {act});
   add("aa", {act});
   options_.stall_timeout_ms = 100;
+  ASSERT_TRUE(start());
+  submit(request(7));
+  const RecordingSink::Stream stream = sink_->wait_done(7);
+  EXPECT_EQ(stream.tokens, std::vector<TokenId>{42}) << stream.error;
+}
+
+// A SCORE that its score cache answers takes no step.
+TEST_F(PoolTest, AWorkerThatGivesWhatItKnowsKeepsItsStreams) {
+  const auto knows = [](int num_scores) {
+    Json fields = *parse_json_object(info_json("aa"), "info");
+    fields["stats"] = {{"num_steps", 5}, {"num_cached_scores", num_scores}};
+    return fields.dump();
+  };
+  constexpr int kTold = 3;  // times, which takes longer than the timeout
+  options_.stall_timeout_ms = 2 * kHealthIntervalMs;
+  workers_.push_back(worker(knows(1), {[knows](Peer& peer) {
+                              const Json request = peer.request();
+                              for (int told = 0; told < kTold; ++told) {
+                                peer.says(knows(2 + told));
+                                EXPECT_EQ(peer.message()["verb"], "MODEL_INFO");
+                              }
+                              peer.token(request, 42, "\"stop\"");
+                              peer.idle();
+                            }}));
   ASSERT_TRUE(start());
   submit(request(7));
   const RecordingSink::Stream stream = sink_->wait_done(7);
