@@ -69,6 +69,7 @@ const scheduler::StepPlan& Engine::Impl::plan() {
 void Engine::Impl::commit() {
   const EngineTrace::Slice slice(trace, "commit");
   scheduler->set_time(last_finish);
+  scheduler->set_recalls(kRecallsMax);
   queue_events(scheduler->commit(steps.result()), last_finish);
   controlled.committed();
   steps.begin_masks(*scheduler);

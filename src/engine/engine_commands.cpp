@@ -23,6 +23,7 @@ Error has_controller(const StreamKey& key) {
 // In order, except that cancels of live streams come first: they free slots for the requests before
 // them.
 void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
+  scheduler->set_recalls(kRecallsMax);
   for (EngineCommand& command : commands) {
     if (std::holds_alternative<CancelCommand>(command)) apply_one(command);
   }

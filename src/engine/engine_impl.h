@@ -32,6 +32,10 @@
 
 namespace lmtp::engine {
 
+// Log probabilities from the score cache that one drain of commands, or one commit, gives: some 0.3
+// MB for clients to read, and 2 ms of the engine's thread.
+inline constexpr int kRecallsMax = 4096;
+
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl : private ControlledStreams::Host {
   using Clock = std::chrono::steady_clock;

@@ -259,7 +259,7 @@ std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
     if (done.sequences[i] == nullptr) continue;
     commit_row(*done.sequences[i], done.plan.rows[i], result.rows[i]);
   }
-  if (std::exchange(has_new_scores_, false)) recall_waiting();
+  if (std::exchange(has_new_scores_, false) || lacks_recalls_) recall_waiting();
   done.clear();
   if (!ahead().plan.empty()) {
     current_ = 1 - current_;

@@ -31,17 +31,22 @@ bool Scheduler::may_recall(const Sequence& sequence) const {
          sequence.params.top_logprobs == 0;
 }
 
-// Gives a Score that does not run what is known, up to the first token that is not. True: that was
-// all, and it has ended.
+// Gives a Score that does not run what is known, up to the first token that is not, and as much as
+// may be given. True: that was all, and it has ended.
 bool Scheduler::recall(Sequence& sequence) {
   if (!may_recall(sequence)) return false;
   const std::span<const TokenId> tokens(sequence.tokens);
   for (;;) {
+    if (recalls_left_ == 0) {
+      lacks_recalls_ = true;
+      return false;
+    }
     const int next = sequence.num_prompt + sequence.num_emitted;
     const auto at = static_cast<std::size_t>(next);
     const std::optional<float> logprob =
         score_cache_.find(sequence.adapter, tokens.first(at + 1), sequence.score_place);
     if (!logprob) return false;
+    --recalls_left_;
     ++counters_.num_cached_scores;
     TokenEvent entry = next_entry(sequence, TokenResult{tokens[at], *logprob, {}});
     const bool ends = entry.finish_reason != FinishReason::kNone;
@@ -57,8 +62,9 @@ bool Scheduler::recall(Sequence& sequence) {
 }
 
 // What a Score has just computed may be all that another one waits for: a burst of equal ones
-// computes it once.
+// computes it once. So may be what could not be given before.
 void Scheduler::recall_waiting() {
+  lacks_recalls_ = false;
   for (std::size_t i = 0; i < waiting_.size();) {
     Sequence& sequence = *waiting_[i];
     const int num_emitted = sequence.num_emitted;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -149,6 +150,12 @@ class Scheduler {
   // aborted; the commit before makes it the plan.
   // REQUIRES: plan() was not empty, and there is no plan ahead.
   const StepPlan& plan_ahead(const StepLimits& limits = {});
+
+  // How many log probabilities that are known from before add() and commit() give from here on: so
+  // many take time, and memory until clients have read them. Scores that lack more wait, for a step
+  // that computes them or the next commit().
+  // REQUIRES: num_scores >= 0.
+  void set_recalls(int num_scores) { recalls_left_ = num_scores; }
 
   // When what the next commit() gives has been computed; it never goes back. For KeptPlaces alone.
   void set_time(KeptPlaces::Clock::time_point now) { now_ = now; }
@@ -350,6 +357,8 @@ class Scheduler {
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
   bool has_new_scores_ = false;  // of a Score, by the commit at hand
+  int recalls_left_ = std::numeric_limits<int>::max();
+  bool lacks_recalls_ = false;  // a Score waits that might have got more
 
   const Sequence* starved_ = nullptr;  // has waited for long for a place for its adapter
   int num_held_ = 0;
