@@ -2,6 +2,7 @@
 // then take everything or nothing.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -27,10 +28,6 @@ constexpr std::size_t kHintsRefreshed = 8;
 // What each share was served, the least first.
 using Turn = std::tuple<std::int64_t, ConnectionId>;
 using Turns = std::priority_queue<Turn, std::vector<Turn>, std::greater<>>;
-
-bool precedes_others(const Sequence* sequence) {
-  return sequence->is_returning || sequence->keeps_place;
-}
 
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
   return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
@@ -75,6 +72,12 @@ void Scheduler::refresh_hints() {
   }
 }
 
+// A kept place is one of its share's: who has chunks enough to fill all places does not keep all.
+bool Scheduler::precedes_others(const Sequence& sequence) const {
+  return sequence.is_returning ||
+         (sequence.keeps_place && sequence.share_state->num_running < fair_share());
+}
+
 // Claimants first, then returning sequences and those that keep their places, then all others.
 void Scheduler::plan_admissions() {
   if (waiting_.empty() || !may_admit()) return;
@@ -82,12 +85,16 @@ void Scheduler::plan_admissions() {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
   }
   std::vector<Sequence*> order = candidates();  // best last
-  for (; !order.empty() && precedes_others(order.back()); order.pop_back()) {
+  for (std::size_t i = order.size(); i-- > 0;) {
+    Sequence& sequence = *order[i];
+    if (!sequence.is_returning && !sequence.keeps_place) break;
+    if (!precedes_others(sequence)) continue;  // by now its share has its part
     if (!may_admit()) return;
-    if (admit(*order.back()) == Admission::kRefused) {
+    if (admit(sequence) == Admission::kRefused) {
       admissions_over_ = true;
       return;
     }
+    order.erase(order.begin() + static_cast<std::ptrdiff_t>(i));
   }
   admit_by_shares(order);
 }
@@ -139,7 +146,7 @@ void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
 std::vector<StreamKey> Scheduler::waiting_order() const {
   std::vector<StreamKey> keys;
   std::vector<Sequence*> order = candidates();  // the best last
-  for (; !order.empty() && precedes_others(order.back()); order.pop_back()) {
+  for (; !order.empty() && precedes_others(*order.back()); order.pop_back()) {
     keys.push_back(order.back()->key);
   }
   Queues queues = by_share(order);
@@ -167,7 +174,7 @@ std::vector<Sequence*> Scheduler::candidates() const {
                        [](const Sequence* s) { return !s->is_held; });
   const auto rank = [this](const Sequence* s) {
     const bool aged = step_ - s->waiting_since > kAgeingSteps;
-    return std::tuple(precedes_others(s) ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,
+    return std::tuple(precedes_others(*s) ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,
                       s->id);
   };
   std::ranges::sort(order, std::ranges::greater(), rank);

@@ -53,9 +53,12 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   added.waiting_since = step_;
   added.num_generated_max = generated_max(added.params, added.num_prompt);
   join_adapter(added);
-  added.keeps_place = kept_places_.take(
-      added.key.connection, added.adapter,
-      std::span(added.tokens).first(static_cast<std::size_t>(added.num_prompt)), added.arrival);
+  // A fork comes with no prompt of its own.
+  added.keeps_place =
+      !added.is_fork &&
+      kept_places_.take(added.key.connection, added.adapter,
+                        std::span(added.tokens).first(static_cast<std::size_t>(added.num_prompt)),
+                        added.arrival);
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
   has_refused_ = false;

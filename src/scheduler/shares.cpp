@@ -63,6 +63,10 @@ void Scheduler::leave_share(Sequence& sequence) {
   idle_served_[id] = served;
 }
 
+int Scheduler::fair_share() const {
+  return std::max(1, num_running() / static_cast<int>(shares_.size()));
+}
+
 bool Scheduler::is_claim_step(std::int64_t step) { return step % kClaimInterval == 0; }
 
 // Whether the step looks at it.
@@ -77,7 +81,7 @@ bool Scheduler::may_claim(const Sequence& sequence, std::int64_t step) const {
 // each at a time, so that few rows of a step are lost.
 void Scheduler::preempt_for_shares() {
   if (std::ranges::none_of(waiting_, [this](Sequence* s) { return may_claim(*s, step_); })) return;
-  const int share = std::max(1, num_running() / static_cast<int>(shares_.size()));
+  const int share = fair_share();
   std::unordered_set<ConnectionId> served;
   const std::vector<Sequence*> order = candidates();  // the best last
   for (auto s = order.rbegin(); s != order.rend() && claimants_.size() < kClaimsMax; ++s) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -127,6 +128,17 @@ TEST_F(KeptPlacesOrder, OnePlaceIsForOneStream) {
   EXPECT_EQ(num_others_done(), 0);
   finish(again);
   EXPECT_GT(num_others_done(), 0);
+  driver_.run();
+}
+
+// It begins as its parent does, which came too late.
+TEST_F(KeptPlacesOrder, AForkHasNone) {
+  run_first_chunk();
+  generate(2, continued(), 4, 1, kStart + 1h);
+  ASSERT_TRUE(driver_.scheduler().fork({1, 2}, {1, 3}, {}));
+  const auto order = driver_.scheduler().waiting_order();
+  EXPECT_EQ(std::ranges::count(order, StreamKey{1, 3}), 1);
+  EXPECT_NE(order.front(), (StreamKey{1, 3}));
   driver_.run();
 }
 

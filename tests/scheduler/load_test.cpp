@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "lmtp/scheduler/scheduler.h"
@@ -125,6 +128,46 @@ TEST_P(BesideLongStreams, WhereNoBlockIsFree) {
   const std::int64_t before = driver.scheduler().counters().num_preemptions;
   EXPECT_LE(steps_of_new(driver, 100), steps_alone(100) + kMoreSteps);
   EXPECT_LE(driver.scheduler().counters().num_preemptions - before, 8) << "seven blocks";
+}
+
+// Programs of a connection fill all places with chunks of one token, and go on with each at once.
+TEST_P(BesideLongStreams, WhereChunksWouldKeepAllPlaces) {
+  constexpr std::size_t kPrograms = 300;
+  const KeptPlaces::Clock::time_point now{std::chrono::hours(1)};
+  SchedulerDriver driver(agent_options(40'000), large_options());
+  driver.scheduler().set_time(now);
+  std::vector<std::vector<TokenId>> texts;
+  std::vector<StreamKey> chunks;
+  StreamId next_id = 1;
+  const auto ask = [&](const std::vector<TokenId>& text) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->key = {1, next_id++};
+    sequence->arrival = now;
+    sequence->num_prompt = static_cast<int>(text.size());
+    sequence->tokens = text;
+    sequence->params.max_tokens = 1;
+    return driver.add(std::move(sequence));
+  };
+  const auto turn = [&] {
+    driver.step();
+    driver.settle();
+    for (std::size_t i = 0; i < kPrograms; ++i) {
+      const SchedulerDriver::Outcome& chunk = driver.outcome(chunks[i]);
+      if (!chunk.done) continue;
+      texts[i].insert(texts[i].end(), chunk.tokens.begin(), chunk.tokens.end());
+      chunks[i] = ask(texts[i]);
+    }
+  };
+  for (std::size_t i = 0; i < kPrograms; ++i) {
+    texts.push_back(unshared_prompt(static_cast<int>(i), 20));
+    chunks.push_back(ask(texts.back()));
+  }
+  for (int i = 0; i < 40; ++i) turn();
+  EXPECT_EQ(driver.last_plan().rows.size(), std::size_t{BatchLimits::kSequencesMax});
+  const StreamKey key = driver.generate(1, unshared_prompt(777, 100), 5, 2);
+  int steps = 0;
+  for (; driver.outcome(key).tokens.empty() && steps < 100; ++steps) turn();
+  EXPECT_LE(steps, steps_alone(100) + kMoreSteps);
 }
 
 // A connection that asks again and again takes no stream's place twice within 256 steps.

@@ -55,10 +55,10 @@ struct SchedulerEvent {
 // - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
 //   prompt delays neither running streams nor new ones.
 // - Admission order: sequences that have run before, or whose prompts go on with a stream that
-//   ended 50 ms before at most (KeptPlaces); then the share (Sequence::share) that was served
-//   least; within it the connections in turn, and of each sequences that have waited long, then
-//   the longest cached prefix, then age. Admission ends with the first sequence that does not
-//   fit.
+//   ended 50 ms before at most (KeptPlaces), as long as their share (Sequence::share) runs less
+//   than its part; then the share that was served least; within it the connections in turn, and of
+//   each sequences that have waited long, then the longest cached prefix, then age. Admission ends
+//   with the first sequence that does not fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence waits while a running one computes a prefix that both have.
 // - The log probabilities of a Score that are known from before (cache::ScoreCache) are given to it
@@ -218,6 +218,8 @@ class Scheduler {
 
   void join_share(Sequence& sequence);
   void leave_share(Sequence& sequence);
+  // Of what runs. REQUIRES: there are sequences that are not suspended.
+  int fair_share() const;
   static bool is_claim_step(std::int64_t step);
   bool may_claim(const Sequence& sequence, std::int64_t step) const;
   void preempt_for_shares();
@@ -251,6 +253,7 @@ class Scheduler {
   bool is_held_back(const Sequence& sequence, int num_missing) const;
   bool has_total() const { return options_.batch.max_total_tokens > 0; }
   bool is_within_total(const Sequence& sequence) const;
+  bool precedes_others(const Sequence& sequence) const;
   std::vector<Sequence*> candidates() const;
   Queues by_share(const std::vector<Sequence*>& order) const;
   void admit_by_shares(const std::vector<Sequence*>& order);
