@@ -19,7 +19,8 @@ bool Scheduler::has_waiting() const {
 bool Scheduler::may_plan_ahead() const {
   if (!has_waiting()) return true;
   if (num_running() < max_running() && !has_refused_) return false;
-  return !is_claim_step(step_ + 1) &&
+  if (is_claim_step(step_ + 1)) return false;
+  return !has_shares_beyond_part() ||
          std::ranges::none_of(waiting_, [&](Sequence* s) { return may_claim(*s, step_ + 1); });
 }
 

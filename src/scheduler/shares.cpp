@@ -67,6 +67,13 @@ int Scheduler::fair_share() const {
   return std::max(1, num_running() / static_cast<int>(shares_.size()));
 }
 
+// Else nothing is preempted for a share, however little it runs.
+bool Scheduler::has_shares_beyond_part() const {
+  return std::ranges::any_of(shares_, [most = fair_share()](const auto& share) {
+    return share.second.num_running > most;
+  });
+}
+
 bool Scheduler::is_claim_step(std::int64_t step) { return step % kClaimInterval == 0; }
 
 // Whether the step looks at it.
@@ -82,11 +89,13 @@ bool Scheduler::may_claim(const Sequence& sequence, std::int64_t step) const {
 void Scheduler::preempt_for_shares() {
   if (std::ranges::none_of(waiting_, [this](Sequence* s) { return may_claim(*s, step_); })) return;
   const int share = fair_share();
+  const bool has_victims = has_shares_beyond_part();
   std::unordered_set<ConnectionId> served;
   const std::vector<Sequence*> order = candidates();  // the best last
   for (auto s = order.rbegin(); s != order.rend() && claimants_.size() < kClaimsMax; ++s) {
     const ConnectionId id = (*s)->share;
     if (!may_claim(**s, step_)) continue;
+    if (!has_victims && step_ - (*s)->waiting_since < kPatienceSteps) continue;
     if ((*s)->share_state->num_running >= share || served.contains(id)) continue;
     served.insert(id);
     preempt_for(**s, share);

@@ -130,6 +130,31 @@ TEST_P(BesideLongStreams, WhereNoBlockIsFree) {
   EXPECT_LE(driver.scheduler().counters().num_preemptions - before, 8) << "seven blocks";
 }
 
+// Where all connections run one stream there is nobody to take a place from: the steps of those who
+// run are planned ahead whoever comes.
+TEST(Load, ThoseWhoComeInVainDelayNoStepAhead) {
+  testing::FakeAgentOptions agent = small_agent(20'000);
+  agent.runs_ahead = true;
+  SchedulerDriver driver(agent, large_options());
+  ConnectionId next = 1;
+  const auto come = [&] {
+    driver.generate(1, unshared_prompt(static_cast<int>(next), 8), 500, next);
+    ++next;
+  };
+  while (next <= BatchLimits::kSequencesMax) come();
+  for (int i = 0; i < 40; ++i) driver.step();
+  ASSERT_EQ(driver.scheduler().num_running(), BatchLimits::kSequencesMax);
+  const int before = driver.num_steps_ahead();
+  constexpr int kTurns = 32;
+  for (int i = 0; i < kTurns; ++i) {
+    driver.settle();
+    come();
+    driver.step();
+  }
+  EXPECT_GE(driver.num_steps_ahead() - before, kTurns - kTurns / 16 * 2) << "but each 16th step";
+  EXPECT_EQ(driver.scheduler().counters().num_preemptions, 0);
+}
+
 // Programs of a connection fill all places with chunks of one token, and go on with each at once.
 TEST_P(BesideLongStreams, WhereChunksWouldKeepAllPlaces) {
   constexpr std::size_t kPrograms = 300;

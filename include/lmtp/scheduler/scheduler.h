@@ -220,6 +220,7 @@ class Scheduler {
   void leave_share(Sequence& sequence);
   // Of what runs. REQUIRES: there are sequences that are not suspended.
   int fair_share() const;
+  bool has_shares_beyond_part() const;
   static bool is_claim_step(std::int64_t step);
   bool may_claim(const Sequence& sequence, std::int64_t step) const;
   void preempt_for_shares();
