@@ -26,6 +26,7 @@ void Engine::Impl::step() {
   if (steps.empty()) {
     const scheduler::StepPlan& plan = this->plan();
     if (plan.empty()) {
+      if (scheduler->lacks_recalls()) return give_known();
       if (scheduler->num_held() > 0) return wait_for_answers();
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
       log::error("the scheduler found no way to go on");
@@ -87,6 +88,14 @@ void Engine::Impl::start_ahead() {
 const scheduler::StepPlan& Engine::Impl::plan_ahead() {
   const EngineTrace::Slice slice(trace, "plan ahead");
   return scheduler->plan_ahead(pace.limits(options.debug));
+}
+
+// Only Scores are there that are known. Their clients are given time to read.
+void Engine::Impl::give_known() {
+  deliver();
+  apply_all(inbox->queue.wait_drain_until(Clock::now() + kRecallPause));
+  scheduler->set_recalls(kRecallsMax);
+  queue_events(scheduler->recall_more(), Clock::now());
 }
 
 // What could run needs blocks that held sequences have.

@@ -35,6 +35,7 @@ namespace lmtp::engine {
 // Log probabilities from the score cache that one drain of commands, or one commit, gives: some 0.3
 // MB for clients to read, and 2 ms of the engine's thread.
 inline constexpr int kRecallsMax = 4096;
+inline constexpr std::chrono::milliseconds kRecallPause{10};
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl : private ControlledStreams::Host {
@@ -64,6 +65,7 @@ struct Engine::Impl : private ControlledStreams::Host {
   void commit();
   void start_ahead();
   void wait_for_answers();
+  void give_known();
   Result<void> finish();
   void trace_step(const StartedStep& step, bool failed, Clock::time_point since,
                   Clock::time_point now);

@@ -170,8 +170,9 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
 // ones and those that keep their places are the best.
 std::vector<Sequence*> Scheduler::candidates() const {
   std::vector<Sequence*> order;
-  std::ranges::copy_if(waiting_, std::back_inserter(order),
-                       [](const Sequence* s) { return !s->is_held; });
+  std::ranges::copy_if(waiting_, std::back_inserter(order), [this](const Sequence* s) {
+    return !s->is_held && !(s->awaits_recall && lacks_recalls_);
+  });
   const auto rank = [this](const Sequence* s) {
     const bool aged = step_ - s->waiting_since > kAgeingSteps;
     return std::tuple(precedes_others(*s) ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,

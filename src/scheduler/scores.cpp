@@ -3,7 +3,9 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "lmtp/base/check.h"
 #include "lmtp/scheduler/scheduler.h"
 
 namespace lmtp::scheduler {
@@ -35,9 +37,11 @@ bool Scheduler::may_recall(const Sequence& sequence) const {
 // may be given. True: that was all, and it has ended.
 bool Scheduler::recall(Sequence& sequence) {
   if (!may_recall(sequence)) return false;
+  sequence.awaits_recall = false;
   const std::span<const TokenId> tokens(sequence.tokens);
   for (;;) {
     if (recalls_left_ == 0) {
+      sequence.awaits_recall = true;
       lacks_recalls_ = true;
       return false;
     }
@@ -72,6 +76,13 @@ void Scheduler::recall_waiting() {
     if (sequence.num_emitted > num_emitted) match_prefix(sequence);
     ++i;
   }
+}
+
+std::vector<SchedulerEvent>& Scheduler::recall_more() {
+  LMTP_CHECK(!in_step_);
+  events_.clear();
+  recall_waiting();
+  return events_;
 }
 
 }  // namespace lmtp::scheduler

@@ -86,7 +86,7 @@ class SchedulerDriver {
   bool step(const scheduler::StepLimits& limits = {}, bool may_start_ahead = true) {
     if (num_started_ == 0) {
       const scheduler::StepPlan& plan = scheduler_.plan(limits);
-      if (plan.empty()) return false;
+      if (plan.empty()) return give_known();
       if (const Result<void> started = start(plan); !started) {
         abort(started.error());
         return true;
@@ -136,6 +136,14 @@ class SchedulerDriver {
   const std::vector<scheduler::SequenceNotice>& notices() const { return notices_; }
 
  private:
+  bool give_known() {
+    if (!scheduler_.lacks_recalls()) return false;
+    scheduler_.set_recalls(1000);
+    take(scheduler_.recall_more());
+    scheduler_.check_invariants();
+    return true;
+  }
+
   void abort(const Error& error) {
     take(scheduler_.abort(error));
     num_started_ = 0;

@@ -152,10 +152,13 @@ class Scheduler {
   const StepPlan& plan_ahead(const StepLimits& limits = {});
 
   // How many log probabilities that are known from before add() and commit() give from here on: so
-  // many take time, and memory until clients have read them. Scores that lack more wait, for a step
-  // that computes them or the next commit().
+  // many take time, and memory until clients have read them. Scores that lack more wait for the
+  // next commit(), or recall_more() where there is nothing else to compute.
   // REQUIRES: num_scores >= 0.
   void set_recalls(int num_scores) { recalls_left_ = num_scores; }
+  bool lacks_recalls() const { return lacks_recalls_; }
+  // The events are valid as commit()'s. REQUIRES: there is no step.
+  std::vector<SchedulerEvent>& recall_more();
 
   // When what the next commit() gives has been computed; it never goes back. For KeptPlaces alone.
   void set_time(KeptPlaces::Clock::time_point now) { now_ = now; }

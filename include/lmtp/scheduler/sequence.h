@@ -79,7 +79,8 @@ struct Sequence {
   std::shared_ptr<const MaskSource> mask_source;  // null: none
   // It is held behind each token that it draws, until a program has decided how it goes on.
   bool is_controlled = false;
-  bool is_held = false;  // running or waiting, but no plan gives it a row
+  bool is_held = false;        // running or waiting, but no plan gives it a row
+  bool awaits_recall = false;  // a Score: more of it may be known, see Scheduler::set_recalls()
   bool wants_notices = false;
   // Before min_tokens: params.logit_bias forbids what would end the stream, and own_bias is the one
   // of the request, which takes its place then.
