@@ -59,14 +59,25 @@ Result<void> enough_devices(const AgentOptions& options, int num_devices) {
 
 namespace {
 
-// How the matrices of a model are divided, by name; the others every rank has.
-std::map<std::string, model::Split> splits_of(const model::ModelConfig& config) {
-  std::map<std::string, model::Split> splits;
-  const auto linears = model::describe_linears(config);
+// What a rank has of a matrix.
+struct MatrixShare {
+  model::Split split = model::Split::kNone;
+  std::int64_t num_elements = 0;
+};
+
+// Of the matrices that are divided, by name; the others every rank has.
+std::map<std::string, MatrixShare> matrix_shares(const model::ModelConfig& config, int num_ranks) {
+  std::map<std::string, MatrixShare> shares;
+  if (num_ranks == 1) return shares;
+  model::ModelConfig own = model::rank_config(config, num_ranks).value();
+  own.kv_copies = 1;  // described as a model by itself
+  const auto linears = model::describe_linears(own);
   for (const model::WeightStack& stack : linears.value()) {
-    for (const model::WeightPart& part : stack.parts) splits[part.name + ".weight"] = stack.split;
+    for (const model::WeightPart& part : stack.parts) {
+      shares[part.name + ".weight"] = {stack.split, part.n() * stack.k};
+    }
   }
-  return splits;
+  return shares;
 }
 
 // Of a tensor that --dtype packs.
@@ -85,25 +96,24 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
       (options.weight_type != kernels::WeightType::kF32 && !quantization.ordered);
   constexpr std::string_view kWeight = ".weight";
   std::int64_t num_bytes = 0;
-  const int num_ranks = options.num_ranks;
-  const auto splits =
-      num_ranks > 1 ? splits_of(options.config) : std::map<std::string, model::Split>();
+  const auto shares = matrix_shares(options.config, options.num_ranks);
   const auto tensors = model::describe_tensors(options.config);
   for (const model::TensorSpec& tensor : tensors.value()) {
     const model::QuantScheme* scheme = nullptr;
     // Embeddings and heads seldom are, whatever is said; but GGUF files name their matrices.
     const bool is_table =
         tensor.shape.size() == 2 && tensor.shape.front() == options.config.vocab_size;
-    const auto split = splits.find(tensor.name);
+    const auto share = shares.find(tensor.name);
     // A rank's share of the inputs of codes is widened.
     const bool is_likely = (quantization.method == model::QuantMethod::kGguf || !is_table) &&
-                           (split == splits.end() || split->second != model::Split::kInputs);
+                           (share == shares.end() || share->second.split != model::Split::kInputs);
     if (may_be_narrow && is_likely && tensor.shape.size() == 2 && tensor.name.ends_with(kWeight)) {
       scheme = model::find_scheme(quantization,
                                   tensor.name.substr(0, tensor.name.size() - kWeight.size()));
     }
-    const bool is_divided = split != splits.end() || is_table;
-    const std::int64_t num_elements = tensor.num_elements() / (is_divided ? num_ranks : 1);
+    const std::int64_t num_elements =
+        share != shares.end() ? share->second.num_elements
+                              : tensor.num_elements() / (is_table ? options.num_ranks : 1);
     num_bytes += scheme != nullptr ? model::coded_bytes(*scheme, num_elements)
                                    : packed_bytes(options.weight_type, is_table, num_elements);
   }
@@ -140,6 +150,22 @@ AgentOptions options_of_rank(const AgentOptions& options, int rank) {
   own.swap_bytes /= num_ranks;
   if (own.cuda_device.has_value()) *own.cuda_device += rank;
   return own;
+}
+
+std::vector<Binding> rank_bindings(const AgentOptions& options,
+                                   const std::vector<Processor>& processors) {
+  const auto is_elsewhere = [&](const Processor& one) {
+    return one.node != processors.front().node;
+  };
+  if (options.cuda_device.has_value() || std::ssize(processors) < options.num_ranks ||
+      std::ranges::none_of(processors, is_elsewhere)) {
+    return {};
+  }
+  std::vector<Binding> bindings;
+  for (const ProcessorShare& share : split_processors(processors, options.num_ranks)) {
+    bindings.emplace_back(share);
+  }
+  return bindings;
 }
 
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
@@ -180,7 +206,8 @@ std::int64_t num_blocks_min(const AgentOptions& options) {
 }
 
 std::int64_t kv_block_bytes(const AgentOptions& options) {
-  return model::kv_block_bytes(model::kv_specs(options.config), kv_type(options));
+  const model::ModelConfig own = model::rank_config(options.config, options.num_ranks).value();
+  return options.num_ranks * model::kv_block_bytes(model::kv_specs(own), kv_type(options));
 }
 
 Result<int> count_blocks(const AgentOptions& options) {

@@ -9,6 +9,7 @@
 
 #include "kernels/worker_pool.h"
 #include "lmtp/agent/agent_options.h"
+#include "lmtp/base/processors.h"
 #include "lmtp/base/result.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/weights.h"
@@ -46,6 +47,11 @@ struct LoadedModel {
 // config is model::rank_config's. REQUIRES: count_weights() is ok.
 AgentOptions options_of_rank(const AgentOptions& options, int rank);
 
+// What the ranks' threads are bound to, of the `processors` that there are: shares of them, where
+// they have several nodes of memory and ranks compute on them. Empty: to nothing.
+std::vector<Binding> rank_bindings(const AgentOptions& options,
+                                   const std::vector<Processor>& processors);
+
 // Loads the num_weights weights of options.source into `store`, or the share of them that the
 // communicator's rank has. The error names the tensor or file. `communicator` outlives the model.
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
@@ -59,7 +65,7 @@ std::int64_t num_blocks_min(const AgentOptions& options);
 // Blocks of options.swap_bytes.
 int count_host_blocks(const AgentOptions& options);
 
-// Bytes of one block of the KV cache.
+// Bytes of one block of the KV cache, of all ranks together. REQUIRES: count_weights() is ok.
 std::int64_t kv_block_bytes(const AgentOptions& options);
 
 // The number of blocks of the KV cache, or why they are not enough for one stream.

@@ -37,6 +37,7 @@ struct RankThreads::Shared {
 };
 
 void RankThreads::Shared::work(int rank) {
+  hooks.on_start(rank);
   std::unique_lock lock(mutex);
   for (long long seen = 0;;) {
     posted.wait(lock, [&] { return is_closing || num_tasks != seen; });

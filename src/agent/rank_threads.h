@@ -18,6 +18,8 @@ class RankThreads {
   // What a rank does. What it refers to must be kept alive by it: a thread may be left behind.
   using Task = std::function<Result<void>(int rank)>;
   struct Hooks {
+    // The first that a rank's thread does.
+    std::function<void(int rank)> on_start;
     // Called on the thread of a rank that fails, with the reason: the others must not wait for it.
     std::function<void(const std::string& reason)> on_failure;
     // The last that a rank's thread does.

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "lmtp/base/check.h"
-#include "lmtp/model/local_ranks.h"
+#include "lmtp/base/processors.h"
+#include "lmtp/model/rank_group.h"
+#include "load_model.h"
 #include "rank_threads.h"
 
 namespace lmtp::agent {
@@ -23,15 +25,15 @@ using scheduler::StepResult;
 
 // What the ranks' threads work with: they keep it alive.
 struct Ranks {
-  Ranks(int count, std::chrono::milliseconds timeout)
-      : group(count, timeout),
-        agents(static_cast<std::size_t>(count)),
-        results(static_cast<std::size_t>(count)) {}
+  explicit Ranks(std::unique_ptr<model::RankGroup> connected)
+      : group(std::move(connected)),
+        agents(static_cast<std::size_t>(group->count())),
+        results(static_cast<std::size_t>(group->count())) {}
 
   std::unique_ptr<ModelAgent>& agent_of(int rank) { return agents[static_cast<std::size_t>(rank)]; }
   ModelAgent& agent(int rank) { return *agent_of(rank); }
 
-  model::LocalRanks group;
+  const std::unique_ptr<model::RankGroup> group;
   std::vector<std::unique_ptr<ModelAgent>> agents;  // each of its rank's thread
   std::vector<StepResult> results;                  // as well
   scheduler::StepPlan plan;
@@ -77,11 +79,16 @@ class CommonProgress {
 
 class TensorParallelAgent : public ModelAgent {
  public:
-  TensorParallelAgent(int count, std::chrono::milliseconds timeout)
-      : ranks_(std::make_shared<Ranks>(count, timeout)),
+  TensorParallelAgent(std::unique_ptr<model::RankGroup> group, std::chrono::milliseconds timeout,
+                      std::vector<Binding> bindings)
+      : ranks_(std::make_shared<Ranks>(std::move(group))),
         threads_(
-            count, timeout,
-            {.on_failure = [ranks = ranks_](const auto& reason) { ranks->group.abort(reason); },
+            ranks_->group->count(), timeout,
+            {.on_start =
+                 [bound = std::move(bindings)](int rank) {
+                   if (!bound.empty()) bound[static_cast<std::size_t>(rank)].apply();
+                 },
+             .on_failure = [ranks = ranks_](const auto& reason) { ranks->group->abort(reason); },
              // What an agent frees is its thread's device's.
              .on_end = [ranks = ranks_](int rank) { ranks->agent_of(rank).reset(); }}) {}
 
@@ -89,7 +96,7 @@ class TensorParallelAgent : public ModelAgent {
     CommonProgress common(threads_.count(), progress);
     Result<void> loaded = threads_.run_to_end([&](int rank) -> Result<void> {
       // The communicator is the group's.
-      const std::shared_ptr<model::Communicator> communicator(ranks_, &ranks_->group[rank]);
+      const std::shared_ptr<model::Communicator> communicator(ranks_, &(*ranks_->group)[rank]);
       auto agent = make(communicator, [&](int percent) { return common.report(rank, percent); });
       if (!agent) {
         common.give_up();
@@ -105,7 +112,12 @@ class TensorParallelAgent : public ModelAgent {
     return {};
   }
 
-  void set_device(std::string device) { info_.device = std::move(device); }
+  void describe(std::string device, model::Transport transport) {
+    info_.device = std::move(device);
+    if (transport == model::Transport::kLocal) return;
+    info_.notes.push_back(std::string("the ranks are connected by ") +
+                          model::transport_name(transport));
+  }
 
   AgentInfo info() const override { return info_; }
 
@@ -168,10 +180,15 @@ Result<std::unique_ptr<ModelAgent>> make_tensor_parallel(const AgentOptions& opt
                                                          const scheduler::LoadProgress& progress,
                                                          const MakeRank& make) {
   LMTP_CHECK(options.num_ranks >= 2 && options.debug.rank_timeout_ms >= 1, options.num_ranks);
-  auto agent = std::make_unique<TensorParallelAgent>(
-      options.num_ranks, std::chrono::milliseconds(options.debug.rank_timeout_ms));
+  const std::chrono::milliseconds timeout(options.debug.rank_timeout_ms);
+  auto group = model::make_rank_group(options.transport, options.num_ranks, timeout);
+  if (!group) {
+    return Error{group.error().code, "--communicator: " + group.error().message};
+  }
+  auto agent = std::make_unique<TensorParallelAgent>(*std::move(group), timeout,
+                                                     rank_bindings(options, find_processors()));
   if (const auto loaded = agent->load(progress, make); !loaded) return loaded.error();
-  agent->set_device(device_name(options));
+  agent->describe(device_name(options), options.transport);
   return std::unique_ptr<ModelAgent>(std::move(agent));
 }
 

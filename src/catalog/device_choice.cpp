@@ -19,4 +19,25 @@ Result<std::optional<int>> parse_device(const std::string& name) {
                "--device: '" + name + "' is unknown; allowed are cpu, cuda and cuda:N"};
 }
 
+Result<model::Transport> parse_communicator(const std::string& name, int num_ranks) {
+  if (name == "auto" || name == "local") return model::Transport::kLocal;
+  if (name != "gloo") {
+    return Error{ErrorCode::kInvalid,
+                 "--communicator: '" + name + "' is unknown; allowed are auto, local and gloo"};
+  }
+  if (num_ranks > 1) return model::Transport::kGloo;
+  return Error{ErrorCode::kInvalid,
+               "--communicator: a model that is not divided has no ranks to connect; give "
+               "--tensor-parallel-size, or leave it out"};
+}
+
+Result<void> check_communicator(const std::string& name, int num_ranks) {
+  const Result<model::Transport> transport = parse_communicator(name, num_ranks);
+  if (!transport) return transport.error();
+  if (*transport == model::Transport::kLocal) return {};
+  const auto group = model::make_rank_group(*transport, num_ranks);
+  if (group) return {};
+  return Error{group.error().code, "--communicator: " + group.error().message};
+}
+
 }  // namespace lmtp::catalog

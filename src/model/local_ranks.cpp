@@ -4,8 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "kernels/device_api.h"
-#include "kernels/memory.h"
+#include "host_rank.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::model {
@@ -105,66 +104,25 @@ class LocalRanks::Meeting {
   std::string abort_reason_;  // empty: not aborted
 };
 
-class LocalRanks::Rank : public Communicator {
+class LocalRanks::Rank : public HostRank {
  public:
-  Rank(Meeting& meeting, Shard shard) : meeting_(meeting), shard_(shard) {}
-
-  Shard shard() const override { return shard_; }
-
-  void sum(kernels::Stream& stream, kernels::Matrix<float> y) override {
-    on_host(stream, y, [this](kernels::Matrix<float> own) { sum_on_host(own); });
-  }
-  void gather(kernels::Stream& stream, kernels::Matrix<float> y) override {
-    on_host(stream, y, [this](kernels::Matrix<float> own) { gather_on_host(own); });
-  }
+  Rank(Meeting& meeting, Shard shard) : HostRank(shard), meeting_(meeting) {}
 
  private:
-  // Calls combine(y), on a device with a copy of y, which is copied back.
-  template <typename Combine>
-  void on_host(kernels::Stream& stream, kernels::Matrix<float> y, const Combine& combine) {
-    const kernels::DeviceApi* device = stream.device_api();
-    if (device == nullptr) return combine(y);
-    const auto num_bytes = static_cast<std::size_t>(y.rows * y.columns) * sizeof(float);
-    if (staged_.num_bytes() < num_bytes) {
-      stream.synchronize();
-      staged_ = kernels::Memory::allocate_pinned(stream.backend(), num_bytes);
-    }
-    const auto staged = kernels::make_matrix(staged_.floats(), y.rows, y.columns);
-    copy(y, staged, [&](float* from, float* to, std::size_t size) {
-      device->copy_to_host(stream.handle(), to, from, size);
-    });
-    stream.synchronize();
-    combine(staged);
-    copy(y, staged, [&](float* to, float* from, std::size_t size) {
-      device->copy_to_device(stream.handle(), to, from, size);
-    });
-  }
-
-  // Row by row, or all at once.
-  template <typename Copy>
-  static void copy(kernels::Matrix<float> y, kernels::Matrix<float> staged, const Copy& copy_row) {
-    const bool is_whole = y.stride == y.columns;
-    const std::int64_t at_once = is_whole ? y.rows : 1;
-    const auto size = static_cast<std::size_t>(at_once * y.columns) * sizeof(float);
-    for (std::int64_t row = 0; row < y.rows; row += at_once) {
-      copy_row(y.row(row), staged.row(row), size);
-    }
-  }
-
   const Matrices& meet(kernels::Matrix<float> y) {
-    const Matrices& all = meeting_.begin(shard_.rank, y);
+    const Matrices& all = meeting_.begin(shard().rank, y);
     for (const kernels::Matrix<float>& other : all) {
-      LMTP_CHECK(other.rows == y.rows && other.columns == y.columns, shard_.rank, y.rows, y.columns,
-                 other.rows, other.columns);
+      LMTP_CHECK(other.rows == y.rows && other.columns == y.columns, shard().rank, y.rows,
+                 y.columns, other.rows, other.columns);
     }
     return all;
   }
 
-  void gather_on_host(kernels::Matrix<float> y) {
+  void gather_on_host(kernels::Matrix<float> y) override {
     const Matrices& all = meet(y);
-    for (int rank = 0; rank < shard_.count; ++rank) {
-      const VocabShare share = vocab_share(y.columns, {rank, shard_.count});
-      for (std::int64_t row = 0; rank != shard_.rank && row < y.rows; ++row) {
+    for (int rank = 0; rank < shard().count; ++rank) {
+      const VocabShare share = vocab_share(y.columns, {rank, shard().count});
+      for (std::int64_t row = 0; rank != shard().rank && row < y.rows; ++row) {
         const float* theirs = all[static_cast<std::size_t>(rank)].row(row) + share.first;
         std::copy(theirs, theirs + share.count, y.row(row) + share.first);
       }
@@ -172,16 +130,14 @@ class LocalRanks::Rank : public Communicator {
     meeting_.finish();
   }
 
-  void sum_on_host(kernels::Matrix<float> y) {
+  void sum_on_host(kernels::Matrix<float> y) override {
     const Matrices& all = meet(y);
-    sum_columns(all, y.columns * shard_.rank / shard_.count,
-                y.columns * (shard_.rank + 1) / shard_.count);
+    sum_columns(all, y.columns * shard().rank / shard().count,
+                y.columns * (shard().rank + 1) / shard().count);
     meeting_.finish();
   }
 
   Meeting& meeting_;
-  const Shard shard_;
-  kernels::Memory staged_;  // page-locked, of a device's matrix
 };
 
 LocalRanks::LocalRanks(int count, std::chrono::milliseconds timeout)

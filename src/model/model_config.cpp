@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 
 #include "archs/archs.h"
@@ -205,13 +204,22 @@ Result<ModelConfig> shape_config(const std::string& shape) {
   return config;
 }
 
+namespace {
+
+bool can_divide(const ModelConfig& config, int num_ranks) {
+  const int kv_heads = config.num_kv_heads;
+  return config.num_heads % num_ranks == 0 && config.mlp_size % num_ranks == 0 &&
+         (kv_heads % num_ranks == 0 || num_ranks % kv_heads == 0);
+}
+
+}  // namespace
+
 Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
   LMTP_CHECK(num_ranks >= 1 && num_ranks <= kRanksMax, num_ranks);
-  const int divisor = std::gcd(std::gcd(config.num_heads, config.num_kv_heads), config.mlp_size);
-  if (divisor % num_ranks != 0) {
+  if (!can_divide(config, num_ranks)) {
     std::string possible;
-    for (int count = 1; count <= std::min(divisor, kRanksMax); ++count) {
-      if (divisor % count == 0) possible += (count == 1 ? "" : ", ") + std::to_string(count);
+    for (int count = 1; count <= std::min(config.num_heads, kRanksMax); ++count) {
+      if (can_divide(config, count)) possible += (count == 1 ? "" : ", ") + std::to_string(count);
     }
     return Error{ErrorCode::kInvalid,
                  "this model cannot be divided among " + std::to_string(num_ranks) +
@@ -220,7 +228,8 @@ Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
                      std::to_string(config.mlp_size) + " allow " + possible};
   }
   config.num_heads /= num_ranks;
-  config.num_kv_heads /= num_ranks;
+  if (num_ranks > config.num_kv_heads) config.kv_copies = num_ranks / config.num_kv_heads;
+  config.num_kv_heads = std::max(1, config.num_kv_heads / num_ranks);
   config.mlp_size /= num_ranks;
   return config;
 }

@@ -40,17 +40,35 @@ struct Range {
   std::int64_t count = 0;
 };
 
+// Ranks that have the same share of a section.
+int copies_of(const WeightPart& part, std::size_t section) {
+  return part.copies.empty() ? 1 : part.copies[section];
+}
+
 // The tensor's outputs that a rank has.
 std::vector<Range> outputs_of(const WeightStack& stack, const WeightPart& part, Shard shard) {
   if (stack.num_rows > 0) return {{stack.first_row, part.n()}};
   const Shard divided = stack.split == Split::kOutputs ? shard : Shard{};
   std::vector<Range> ranges;
   std::int64_t first = 0;
-  for (const std::int64_t size : part.sections) {
-    ranges.push_back({first + divided.rank * size, size});
-    first += divided.count * size;
+  for (std::size_t i = 0; i < part.sections.size(); ++i) {
+    const std::int64_t size = part.sections[i];
+    const int copies = copies_of(part, i);
+    ranges.push_back({first + divided.rank / copies * size, size});
+    first += divided.count / copies * size;
   }
   return ranges;
+}
+
+// The outputs of the whole tensor.
+std::int64_t outputs_of_all(const WeightStack& stack, const WeightPart& part, Shard shard) {
+  if (stack.num_rows > 0) return stack.num_rows;
+  if (stack.split != Split::kOutputs) return part.n();
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < part.sections.size(); ++i) {
+    sum += shard.count / copies_of(part, i) * part.sections[i];
+  }
+  return sum;
 }
 
 // The same numbers, in float32.
@@ -203,9 +221,7 @@ void WeightLoader::count(const TensorSpec& spec) {
 }
 
 TensorSpec WeightLoader::spec_of(const WeightStack& stack, const WeightPart& part) const {
-  const std::int64_t n = stack.num_rows > 0
-                             ? stack.num_rows
-                             : part.n() * (stack.split == Split::kOutputs ? shard_.count : 1);
+  const std::int64_t n = outputs_of_all(stack, part, shard_);
   if (stack.k == 0) return {prefix_ + part.name, {n}, stack.init};
   const std::int64_t k = stack.k * (stack.split == Split::kInputs ? shard_.count : 1);
   const bool outputs_first = stack.order == kernels::WeightOrder::kOutputsByInputs;

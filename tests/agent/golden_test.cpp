@@ -92,11 +92,11 @@ TEST_P(RanksGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
   check_file(folder, folder + "/golden.json", num_ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, RanksGoldenTest,
-                         ::testing::Combine(::testing::Values("gpt2", "gpt-neox", "opt", "llama",
-                                                              "mistral", "qwen2", "qwen3", "phi3",
-                                                              "gemma2"),
-                                            ::testing::Values(1, 2, 4)));
+INSTANTIATE_TEST_SUITE_P(
+    Families, RanksGoldenTest,
+    ::testing::Combine(::testing::Values("gpt2", "gpt-neox", "opt", "llama", "mistral", "qwen2",
+                                         "qwen3", "phi3", "gemma2", "llama-two-kv", "phi3-one-kv"),
+                       ::testing::Values(1, 2, 4)));
 
 // Files by llama.cpp's converter (tests/goldens/make_gguf.py); transformers has their weights
 // dequantized.

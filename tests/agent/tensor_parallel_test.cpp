@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -14,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,12 +26,14 @@
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/engine/engine.h"
 #include "load_model.h"
+#include "rank_transports.h"
 #include "source_dir.h"
 
 namespace lmtp {
 namespace {
 
 using namespace std::chrono_literals;
+using model::Transport;
 
 // Trouble is in the product of that number from now on, in whichever rank comes to it; 0: in none.
 std::atomic<int> products_left{0};
@@ -72,8 +77,9 @@ const kernels::Backend& troubled_backend() {
   return backend;
 }
 
-agent::AgentOptions divided(int num_ranks) {
+agent::AgentOptions divided(int num_ranks, Transport transport = Transport::kLocal) {
   agent::AgentOptions options;
+  options.transport = transport;
   options.source = testing::folder_source(testing::source_dir() + "/tests/goldens/ranks/llama");
   options.config = *model::load_model_config(options.source);
   options.num_ranks = num_ranks;
@@ -133,7 +139,7 @@ class EndSink : public EventSink {
   std::vector<TokenId> tokens_;
 };
 
-class RankFailureTest : public ::testing::TestWithParam<Trouble> {
+class RankFailureTest : public ::testing::TestWithParam<std::tuple<Trouble, Transport>> {
  protected:
   static engine::EngineOptions engine_options(const agent::AgentOptions& agent) {
     engine::EngineOptions options;
@@ -158,18 +164,23 @@ class RankFailureTest : public ::testing::TestWithParam<Trouble> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Troubles, RankFailureTest,
-                         ::testing::Values(Trouble::kThrows, Trouble::kHangs),
+                         ::testing::Combine(::testing::Values(Trouble::kThrows, Trouble::kHangs),
+                                            ::testing::ValuesIn(testing::rank_transports())),
                          [](const auto& which) {
-                           return which.param == Trouble::kThrows ? "Throws" : "Hangs";
+                           const bool hangs = std::get<0>(which.param) == Trouble::kHangs;
+                           return std::string(model::transport_name(std::get<1>(which.param))) +
+                                  (hangs ? "_hangs" : "_throws");
                          });
 
 TEST_P(RankFailureTest, AllStreamsAreAnsweredAndTheModelIsLoadedAgain) {
-  agent::AgentOptions options = divided(4);
+  const auto [how, transport] = GetParam();
+  const bool hangs = how == Trouble::kHangs;
+  agent::AgentOptions options = divided(4, transport);
   options.debug.backend = &troubled_backend();
-  if (GetParam() == Trouble::kHangs) options.debug.rank_timeout_ms = 300;
+  if (hangs) options.debug.rank_timeout_ms = 300;
   const std::ptrdiff_t num_before = num_threads();
   gate.set(false);
-  trouble = GetParam();
+  trouble = how;
   const auto sink = std::make_shared<EndSink>();
   std::atomic<bool> was_lost{false};
   {
@@ -181,16 +192,17 @@ TEST_P(RankFailureTest, AllStreamsAreAnsweredAndTheModelIsLoadedAgain) {
     const std::vector<std::string> ends = sink->wait(3);
     ASSERT_EQ(ends.size(), 3U);
     for (const std::string& end : ends) {
-      const bool is_named = GetParam() == Trouble::kThrows
-                                ? end.find("failed: a product failed") != std::string::npos
-                                : end.find("no sign of rank") != std::string::npos;
+      const bool is_named =
+          end.find(hangs ? "no sign of rank" : "failed: a product failed") != std::string::npos;
       EXPECT_TRUE(is_named) << end;
     }
   }
   EXPECT_TRUE(was_lost);
   products_left = 0;
-  // A thread that hangs is left behind, and holds up nobody.
-  EXPECT_TRUE(come_down_to(num_before + (GetParam() == Trouble::kHangs ? 1 : 0)));
+  // A thread that hangs is left behind, and holds up nobody; with gloo, what reads its connections,
+  // and the thread of each rank's group.
+  const int num_left = !hangs ? 0 : transport == Transport::kGloo ? 1 + 2 * 4 : 1;
+  EXPECT_TRUE(come_down_to(num_before + num_left));
 
   const auto sound = std::make_shared<EndSink>();
   options.debug.rank_timeout_ms = scheduler::DebugOptions().rank_timeout_ms;
@@ -203,6 +215,44 @@ TEST_P(RankFailureTest, AllStreamsAreAnsweredAndTheModelIsLoadedAgain) {
   EXPECT_EQ(sound->tokens().size(), 36U);
   gate.set(true);
   EXPECT_TRUE(come_down_to(num_before));
+}
+
+// Everything that a stream gives, by what carries the sums.
+std::vector<TokenId> tokens_over(Transport transport, int num_ranks,
+                                 std::vector<std::uint32_t>& bits) {
+  const auto agent = load(divided(num_ranks, transport));
+  testing::AgentDriver driver(*agent);
+  std::vector<testing::DrivenStream*> streams;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<TokenId> prompt;
+    for (int k = 0; k < 1 + 13 * i; ++k) prompt.push_back(3 + (7 * k + i) % 60);
+    streams.push_back(&driver.generate(prompt, 12, {}));
+  }
+  driver.run();
+  std::vector<TokenId> tokens;
+  for (const testing::DrivenStream* stream : streams) {
+    for (const scheduler::TokenResult& result : stream->results) {
+      tokens.push_back(result.token);
+      bits.push_back(std::bit_cast<std::uint32_t>(result.logprob));
+    }
+  }
+  return tokens;
+}
+
+TEST(TensorParallelAgentTest, BitsDoNotDependOnWhatCarriesTheSums) {
+  if (testing::rank_transports().size() < 2) GTEST_SKIP() << "there is one way";
+  for (const int num_ranks : {2, 4}) {
+    std::vector<std::uint32_t> local_bits;
+    std::vector<std::uint32_t> gloo_bits;
+    const auto local = tokens_over(Transport::kLocal, num_ranks, local_bits);
+    EXPECT_EQ(local.size(), 36U);
+    EXPECT_EQ(tokens_over(Transport::kGloo, num_ranks, gloo_bits), local);
+    EXPECT_EQ(gloo_bits, local_bits);
+    EXPECT_EQ(load(divided(num_ranks, Transport::kGloo))->info().numerics,
+              load(divided(num_ranks))->info().numerics);
+  }
+  EXPECT_EQ(load(divided(2, Transport::kGloo))->info().notes,
+            std::vector<std::string>{"the ranks are connected by gloo"});
 }
 
 TEST(TensorParallelAgentTest, SaysWhatEachRankHolds) {
@@ -230,6 +280,18 @@ TEST(TensorParallelAgentTest, ANumberThatDoesNotDivideIsRefusedWithThoseThatDo) 
             "--tensor-parallel-size: this model cannot be divided among 3 ranks: 8 heads, 4 KV "
             "heads and an MLP of 44 allow 1, 2, 4");
   EXPECT_EQ(agent::estimate_memory(divided(3)).error().message, made.error().message);
+}
+
+TEST(TensorParallelAgentTest, RanksAreBoundWhereThereAreSeveralNodesOfMemory) {
+  const std::vector<Processor> one_node = {{0, 0, 0}, {1, 1, 0}, {2, 2, 0}, {3, 3, 0}};
+  const std::vector<Processor> two_nodes = {{0, 0, 0}, {1, 1, 0}, {2, 2, 1}, {3, 3, 1}};
+  EXPECT_EQ(agent::rank_bindings(divided(2), one_node).size(), 0U);
+  EXPECT_EQ(agent::rank_bindings(divided(2), two_nodes).size(), 2U);
+  EXPECT_EQ(agent::rank_bindings(divided(8), two_nodes).size(), 0U);
+  EXPECT_EQ(agent::rank_bindings(divided(2), {}).size(), 0U);
+  agent::AgentOptions on_devices = divided(2);
+  on_devices.cuda_device = 0;
+  EXPECT_EQ(agent::rank_bindings(on_devices, two_nodes).size(), 0U);
 }
 
 TEST(TensorParallelAgentTest, MoreRanksThanDevicesAreRefused) {

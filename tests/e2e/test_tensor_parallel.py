@@ -1,6 +1,8 @@
 """lmtp-serve --tensor-parallel-size: one model that is divided among ranks."""
 
+import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -19,8 +21,8 @@ def served(*options):
     return LmtpServe("demo", *OPTIONS, *options)
 
 
-def refused(*arguments):
-    done = subprocess.run([bin_dir() / "lmtp-serve", *arguments, "--port", "0", *OPTIONS],
+def refused(*arguments, program=None):
+    done = subprocess.run([program or bin_dir() / "lmtp-serve", *arguments, "--port", "0", *OPTIONS],
                           capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     return done.stderr
@@ -60,6 +62,41 @@ def test_ranks_compute_what_one_does(undivided, size, option):
     assert f" ready on cpu in {size} ranks (weights " in ready, ready
 
 
+def bits_of(endpoint):
+    """Of streams together and one alone: JSON's numbers are those of the bits."""
+    together = run(seeded_streams(endpoint, PROMPT, range(NUM_STREAMS)))
+    return together, run(seeded_streams(endpoint, PROMPT, [2]))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_gloo_gives_the_bits_of_local(size):
+    with served("--tp", str(size), "--communicator", "local") as server:
+        local = run(info_of(server.endpoint))
+        expected = bits_of(server.endpoint)
+    with served("--tp", str(size), "--communicator", "gloo") as server:
+        info = run(info_of(server.endpoint))
+        assert bits_of(server.endpoint) == expected
+    assert server.exit_code == 0, server.log_tail
+    assert "notes" not in local
+    assert info["notes"] == ["the ranks are connected by gloo"]
+    assert info["numerics"] == local["numerics"]
+
+
+def test_more_ranks_than_kv_heads_have_copies_of_them():
+    folder = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "ranks" / "llama-two-kv"
+    blocks, greedy = [], []
+    for size in (1, 2, 4):
+        with LmtpServe(folder, *OPTIONS, "--tp", str(size)) as server:
+            blocks.append(run(info_of(server.endpoint))["stats"]["num_blocks"])
+            greedy.append(run(seeded_streams(server.endpoint, PROMPT, [0], temperature=0))[0])
+    assert [token for token, _ in greedy[2]] == [token for token, _ in greedy[0]]
+    for (_, logprob), (_, expected) in zip(greedy[2], greedy[0], strict=True):
+        assert logprob == pytest.approx(expected, abs=1e-4)
+    # A token takes twice the memory where each KV head is in two ranks.
+    assert blocks[0] == blocks[1]
+    assert abs(blocks[2] - blocks[0] / 2) <= 1
+
+
 def test_a_stream_that_was_cut_goes_on_with_the_same_bits(tmp_path):
     config = tmp_path / "serve.toml"
     config.write_text("tensor-parallel-size = 2\n")
@@ -86,9 +123,26 @@ def test_what_cannot_be_is_refused_in_a_line():
     adapters = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "adapters"
     said = refused("demo", "--tp", "2", "--lora-modules", f"tales={adapters / 'demo'}")
     assert "adapters are not divided among ranks yet" in said
+    assert "give --tensor-parallel-size" in refused("demo", "--communicator", "gloo")
+    said = refused("demo", "--tp", "2", "--communicator", "mpi")
+    assert "--communicator: 'mpi' is unknown; allowed are auto, local and gloo\n" in said
     done = subprocess.run([bin_dir() / "lmtp-serve", "demo", "--tp", "65"],
                           capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert done.returncode == 2 and "--tensor-parallel-size" in done.stderr
+
+
+def test_gloo_without_libtorch_is_refused_and_said_by_doctor(tmp_path):
+    lonely = tmp_path / "bin" / "lmtp-serve"
+    lonely.parent.mkdir()
+    shutil.copy(bin_dir() / "lmtp-serve", lonely)
+    # Where the models are is found from the program's place.
+    model = pathlib.Path(os.environ["LMTP_SOURCE_DIR"]) / "models" / "demo"
+    options = ("--tp", "2", "--communicator", "gloo")
+    said = refused(model, *options, program=lonely)
+    assert "--communicator: libtorch cannot be loaded (" in said, said
+    doctor = subprocess.run([lonely, "doctor", model, *options, "--port", "0"],
+                            capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
+    assert doctor.returncode == 1 and "--communicator: libtorch" in doctor.stdout, doctor.stdout
 
 
 def test_a_client_that_leaves_and_a_stop_end_the_ranks():

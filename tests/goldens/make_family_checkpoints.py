@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes a tiny random checkpoint of every architecture under tests/goldens/families/, by the
 classes of `transformers` themselves; the same bytes on every run with the same versions. Those
-under tests/goldens/ranks/ have 8 heads, so that 2 and 4 ranks can divide them.
+under tests/goldens/ranks/ have 8 heads, so that 2 and 4 ranks can divide them; two of them have
+fewer KV heads than that.
 
     make_family_checkpoints.py [NAME...]          (all of them without a name)
 
@@ -97,6 +98,13 @@ RANK_SHAPES = {
     "ranks/gemma2": ("Gemma2", EIGHT_GATED | dict(
         sliding_window=30, head_dim=6, query_pre_attn_scalar=12, tie_word_embeddings=True,
         attn_logit_softcapping=3.0, final_logit_softcapping=12.0,
+    )),
+    # The vocabulary and context are those that tests/numerics needs.
+    "ranks/llama-two-kv": ("Llama", EIGHT_GATED | dict(
+        vocab_size=131, max_position_embeddings=160, num_key_value_heads=2, attention_bias=True,
+    )),
+    "ranks/phi3-one-kv": ("Phi3", EIGHT_GATED | dict(
+        num_key_value_heads=1, original_max_position_embeddings=64,
     )),
 }  # fmt: skip
 

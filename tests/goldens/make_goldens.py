@@ -246,7 +246,9 @@ def main():
     torch.set_num_threads(1)
     folders = {f.name: f for f in sorted((HERE / "checkpoints").iterdir())} | {"demo": DEMO}
     folders |= {f"families/{f.name}": f for f in sorted((HERE / "families").iterdir())}
-    ranks = {f"ranks/{f.name}": f for f in sorted((HERE / "ranks").iterdir())}
+    # Later ones last: seeds are counted.
+    by_age = lambda f: (f.name.endswith("-kv"), f.name)
+    ranks = {f"ranks/{f.name}": f for f in sorted((HERE / "ranks").iterdir(), key=by_age)}
     for seed, name in enumerate([*sorted(folders), *ranks]):
         if len(sys.argv) > 1 and name not in sys.argv[1:]:
             continue

@@ -8,14 +8,14 @@
 #include <thread>
 #include <vector>
 
-#include "lmtp/model/local_ranks.h"
+#include "lmtp/model/rank_group.h"
 
 namespace lmtp::testing {
 
 // Calls body(communicator) for every rank, each on a thread. One that throws, or fails an ASSERT,
 // ends the group. Returns what each rank threw, "" if nothing, when all have ended.
 template <typename Body>
-std::vector<std::string> run_ranks(model::LocalRanks& ranks, const Body& body) {
+std::vector<std::string> run_ranks(model::RankGroup& ranks, const Body& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks.count()));
   std::vector<std::thread> threads;
   threads.reserve(errors.size());

@@ -124,6 +124,18 @@ TEST(ShardLoadingTest, OfOneTensorEachSectionIsDividedByItself) {
   EXPECT_EQ(second.num_read, 4 + 4);
 }
 
+TEST(ShardLoadingTest, RanksHaveTheSameShareOfASectionThatIsSmaller) {
+  const WeightStack stack{
+      .parts = {{"qkv1", {2, 1, 1}, {1, 2, 2}}}, .k = 1, .split = Split::kOutputs};
+  EXPECT_EQ(load(stack, {0, 4}).rows, (Rows{{1000}, {1001}, {1008}, {1010}}));
+  EXPECT_EQ(load(stack, {1, 4}).rows, (Rows{{1002}, {1003}, {1008}, {1010}}));
+  const Share last = load(stack, {3, 4});
+  EXPECT_EQ(last.rows, (Rows{{1006}, {1007}, {1009}, {1011}}));
+  EXPECT_EQ(last.bias, (std::vector<float>{-1006, -1007, -1009, -1011}));
+  EXPECT_EQ(last.shapes.at("qkv1.weight"), (Shape{12, 1}));
+  EXPECT_EQ(last.num_read, 4 + 4);
+}
+
 TEST(ShardLoadingTest, APermutationIsOfTheRanksOutputs) {
   WeightStack stack{.parts = {{"qkv1", {4}}}, .k = 1, .split = Split::kOutputs};
   stack.permutation = {3, 1, 0, 2};

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/kv_cache.h"
+#include "lmtp/model/local_ranks.h"
 #include "run_ranks.h"
 #include "tiny_families.h"
 

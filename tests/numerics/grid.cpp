@@ -113,7 +113,7 @@ std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_devi
           {"edited", {"no", "yes"}},
           {"adapters", on_device ? Values{"no"} : Values{"no", "yes"}},
           {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
-          {"ranks", on_device ? Values{"1"} : Values{"1", "2"}},
+          {"ranks", on_device ? Values{"1"} : Values{"1", "2", "4"}},
           {"dtype", on_device ? Values{"f32", "bf16", "f16", "int8", "int4", "bf16+fp8"}
                               : Values{"f32", "bf16", "int8", "int4", "bf16+fp8"}}};
 }

@@ -106,7 +106,7 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --edited         no, yes: forked, or backtracked with tokens put back, while they run
   --adapters       no, yes: three of four streams have one of three; on a device no
   --threads        1, 2; on a device 1
-  --ranks          1, 2: the model is divided among so many; on a device 1
+  --ranks          1, 2, 4: the model is divided among so many; on a device 1
   --dtype          f32, bf16, int8, int4; on a device f16, too; bf16+fp8: with keys and values in
                    fp8_e4m3
 )";
@@ -116,7 +116,7 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
   const auto device = find_device(arguments);
   if (!device.ok()) return device.error();
   options.cuda_device = *device;
-  options.axes = make_axes({"demo", testing::source_dir() + "/tests/goldens/families/llama"},
+  options.axes = make_axes({"demo", testing::source_dir() + "/tests/goldens/ranks/llama-two-kv"},
                            device->has_value());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i];

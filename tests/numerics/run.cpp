@@ -269,8 +269,10 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   agent.batch.max_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
   if (setting.fp8_cache) agent.kv_cache_type = kernels::ElementType::kE4M3;
-  agent.kv_cache_bytes =
-      setting.num_blocks * model::kv_block_bytes(model::kv_specs(model.config), kv_type(agent));
+  const auto own = model::rank_config(model.config, setting.num_ranks);
+  if (!own.ok()) return own.error();
+  agent.kv_cache_bytes = std::int64_t{setting.num_blocks} * setting.num_ranks *
+                         model::kv_block_bytes(model::kv_specs(*own), kv_type(agent));
   agent.context_length = model.limits.context_length;
   agent.debug = {.max_chunk_tokens = setting.chunk,
                  .max_prefill_ms = 0,  // by tokens: the same steps every time

@@ -1,9 +1,7 @@
 #include "children.h"
 
 #include <fcntl.h>
-#include <linux/mempolicy.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -12,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -38,7 +35,6 @@ constexpr int kReapMs = 10;      // between two looks whether one that ends has 
 constexpr int kIdleMs = 60'000;  // and else, as its output ends with it
 constexpr std::size_t kLineMax = std::size_t{64} << 10;
 constexpr std::string_view kMistake = "lmtp-serve: ";
-constexpr int kNodesMax = 1024;
 // Of this process alone; its manager must not hear of the children.
 constexpr std::string_view kOwnVariables[] = {"NOTIFY_SOCKET=", "WATCHDOG_USEC=", "WATCHDOG_PID="};
 constexpr std::string_view kDevicesVariable = "CUDA_VISIBLE_DEVICES=";
@@ -60,12 +56,7 @@ struct Launch {
     for (std::string& variable : variables) envp.push_back(variable.data());
     argv.push_back(nullptr);
     envp.push_back(nullptr);
-    CPU_ZERO(&processors);
-    for (const int id : plan.processors.ids) CPU_SET(id, &processors);
-    if (const std::optional<int> node = plan.processors.node; node && *node < kNodesMax) {
-      constexpr int kBits = 8 * sizeof(nodes[0]);
-      nodes[static_cast<std::size_t>(*node / kBits)] |= 1UL << (*node % kBits);
-    }
+    binding = Binding(plan.processors);
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) num_fds = limit.rlim_cur;
   }
@@ -74,13 +65,12 @@ struct Launch {
   std::vector<std::string> variables;
   std::vector<char*> argv;
   std::vector<char*> envp;
-  cpu_set_t processors{};
-  std::array<unsigned long, kNodesMax / (8 * sizeof(unsigned long))> nodes{};
+  Binding binding;
   pid_t parent = getpid();
   rlim_t num_fds = 1024;
 };
 
-// In the child. Where it may not be bound, it runs anywhere.
+// In the child.
 [[noreturn]] void become_server(const Launch& launch, int output) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // of the thread that has forked
   if (getppid() != launch.parent) _exit(1);
@@ -93,12 +83,7 @@ struct Launch {
   if (syscall(SYS_close_range, kFirst, ~0U, 0) != 0) {
     for (rlim_t fd = kFirst; fd < launch.num_fds; ++fd) close(static_cast<int>(fd));
   }
-  if (CPU_COUNT(&launch.processors) > 0) {
-    sched_setaffinity(0, sizeof(launch.processors), &launch.processors);
-  }
-  if (std::ranges::any_of(launch.nodes, [](unsigned long word) { return word != 0; })) {
-    syscall(SYS_set_mempolicy, MPOL_PREFERRED, launch.nodes.data(), kNodesMax);
-  }
+  launch.binding.apply();
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lmtp/base/log.h"
-#include "shares.h"
+#include "lmtp/base/processors.h"
 
 namespace lmtp::tools {
 

@@ -7,9 +7,10 @@
 #include <system_error>
 #include <utility>
 
+#include "device_names.h"
 #include "kernels/device.h"
+#include "lmtp/base/processors.h"
 #include "lmtp/base/text.h"
-#include "shares.h"
 
 namespace lmtp::tools {
 namespace {

@@ -13,9 +13,14 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
          "--tensor-parallel-size,--tp,--num-shard", options.tensor_parallel_size,
          "Ranks that the model is divided among, each with its share of the heads and of the "
          "MLP; with --cuda each on a device of its own, on a CPU each with its share of the "
-         "threads. It must divide the model's heads, KV heads and MLP")
+         "threads. It must divide the model's heads and MLP")
       ->check(CLI::Range(1, catalog::kTensorParallelMax))
       ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--communicator", options.communicator,
+                 "What carries the sums of ranks: local, the memory of this process; gloo, c10d's "
+                 "connections through the loopback interface; or auto: local")
+      ->type_name("C")
       ->capture_default_str();
   app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
                  "Type of keys and values: float32, bfloat16, float16 (on a device), fp8_e4m3 "

@@ -11,6 +11,7 @@
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/base/model_source.h"
 #include "lmtp/model/model_config.h"
+#include "lmtp/model/rank_group.h"
 #include "lmtp/scheduler/debug_options.h"
 
 namespace lmtp::agent {
@@ -21,7 +22,8 @@ struct AgentOptions {
   std::optional<int> cuda_device;  // the driver's number; none: the CPU
   // Tensor parallelism: the model is divided among so many. On devices, from cuda_device on, one
   // for each; threads and memory below are of all ranks together.
-  int num_ranks = 1;  // [1, model::kRanksMax]
+  int num_ranks = 1;                                      // [1, model::kRanksMax]
+  model::Transport transport = model::Transport::kLocal;  // what their sums go through
   // float16 is for devices.
   kernels::WeightType weight_type = kernels::WeightType::kF32;
   // Of keys and values; none: kv_type() says. float16 is for devices.

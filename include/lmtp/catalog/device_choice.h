@@ -1,14 +1,23 @@
-// --device: what the user may write.
+// --device and --communicator: what the user may write.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "lmtp/base/result.h"
+#include "lmtp/model/rank_group.h"
 
 namespace lmtp::catalog {
 
 // "cpu": none; "cuda", "cuda:N": the number of the device.
 Result<std::optional<int>> parse_device(const std::string& name);
+
+// "auto", "local", "gloo": what carries the sums of so many ranks. Refuses what one rank alone has
+// no use for.
+Result<model::Transport> parse_communicator(const std::string& name, int num_ranks);
+
+// Whether so many ranks can be connected so here: connects them, which takes a second where
+// libtorch is loaded for it.
+Result<void> check_communicator(const std::string& name, int num_ranks);
 
 }  // namespace lmtp::catalog

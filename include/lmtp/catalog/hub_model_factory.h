@@ -20,7 +20,7 @@ class HubModelFactory : public registry::ModelFactory {
  public:
   // `one_model`: the operator has named the only one; with options.force it is fetched even where
   // it will not fit. on_device_gone: agent::AgentOptions. REQUIRES: parse_device
-  // accepts options.device.
+  // accepts options.device, and parse_communicator options.communicator.
   HubModelFactory(ModelOptions options, bool one_model, NamePolicy policy,
                   std::function<void(const std::string& reason)> on_device_gone);
 

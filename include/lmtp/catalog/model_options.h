@@ -21,6 +21,7 @@ inline constexpr int kTensorParallelMax = model::kRanksMax;
 struct ModelOptions {
   std::string device = "cpu";           // as parse_device reads it
   int tensor_parallel_size = 1;         // [1, kTensorParallelMax]: ranks of each model
+  std::string communicator = "auto";    // as parse_communicator reads it
   std::string dtype = "auto";           // as parse_dtype reads it
   std::string kv_cache_dtype = "auto";  // as parse_kv_cache_dtype reads it
   bool force = false;                   // model::ConfigOptions

@@ -2,10 +2,12 @@
 // so only a plugin links it, lib/lmtp/liblmtp_torch.so beside bin/, which is loaded on first use.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "lmtp/base/result.h"
@@ -34,12 +36,34 @@ class ZipArchive {
   virtual Result<std::optional<Record>> find(const std::string& name) = 0;
 };
 
+// Ranks of this process that send each other bytes, by c10d's gloo, over connections through the
+// loopback interface. Owner: who starts the ranks' threads; outlives them.
+class GlooGroup {
+ public:
+  using Outgoing = std::span<const std::span<const std::byte>>;
+  using Incoming = std::span<const std::span<std::byte>>;
+
+  virtual ~GlooGroup() = default;
+  // Sends outgoing[i] to rank i and receives incoming[i] of it, for all others than `rank`; returns
+  // when all of it is done, and touches none of it later. After an error the group is at its end:
+  // kUnavailable names a rank of which there was no sign in time; kCancelled says that a connection
+  // has ended, which it does when another rank's exchange fails. Must not throw. Thread: that of
+  // `rank`. REQUIRES: each rank makes the same calls in the same order, with sizes that match.
+  virtual Result<void> exchange(int rank, Outgoing outgoing, Incoming incoming) = 0;
+  // Ends the group: calls that wait, and all later ones, fail. Any thread. Must not throw.
+  virtual void abort() = 0;
+};
+
 // Any thread, several at a time. Never unloaded.
 class Library {
  public:
   virtual ~Library() = default;
   // The error says that the directory cannot be read.
   virtual Result<std::unique_ptr<ZipArchive>> open_zip(ByteSource& source) const = 0;
+  // Connects so many ranks, within a minute. timeout: of each exchange. The error says that this
+  // build has no gloo, or why they cannot be connected.
+  virtual Result<std::unique_ptr<GlooGroup>> make_gloo_group(
+      int num_ranks, std::chrono::milliseconds timeout) const = 0;
 };
 
 inline constexpr const char* kUnreadableZip =

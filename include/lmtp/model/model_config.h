@@ -33,6 +33,7 @@ struct ModelConfig {
   int num_layers = 0;
   int num_heads = 0;
   int num_kv_heads = 0;
+  int kv_copies = 1;  // of a rank_config: ranks one after another that have the same KV heads
   int head_dim = 0;
   int mlp_size = 0;
   kernels::Activation activation = kernels::Activation::kNone;
@@ -82,7 +83,8 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
 Result<ModelConfig> shape_config(const std::string& shape);
 
 // The sizes of what one of num_ranks ranks computes: its share of the heads, of the KV heads and of
-// the MLP. The error names the numbers of ranks that divide them.
+// the MLP. Where there are fewer KV heads than ranks it has one of them, as others have. The error
+// names the numbers of ranks that are possible.
 Result<ModelConfig> rank_config(ModelConfig config, int num_ranks);
 
 // read_model_config or shape_config, by source.kind.

@@ -122,12 +122,16 @@ struct WeightPart {
   // Its outputs on this rank, section by section. Each section is divided among the ranks by
   // itself: queries, keys and values, where a checkpoint has them in one tensor.
   std::vector<std::int64_t> sections;
+  // By section: ranks one after another that have the same share of it, since there are fewer KV
+  // heads than ranks. Empty: all ranks have different ones.
+  std::vector<int> copies = {};
 
-  std::int64_t n() const;  // their sum
+  std::int64_t n() const;  // sum of the sections
 };
 
 // A weight of a linear layer, or its bias, as a model requests it. Sizes are those of this rank:
-// split along the outputs, or the inputs, the tensors have Shard::count times as many.
+// split along the outputs, or the inputs, the tensors have Shard::count times as many (of sections
+// that several ranks have, less).
 struct WeightStack {
   std::vector<WeightPart> parts;
   std::int64_t k = 0;  // of matrices

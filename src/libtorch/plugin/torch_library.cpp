@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "entry_point.h"
+#include "gloo_group.h"
 
 namespace lmtp::libtorch {
 namespace {
@@ -58,6 +59,11 @@ class TorchLibrary : public Library {
     } catch (const std::exception&) {
       return Error{ErrorCode::kInvalid, kUnreadableZip};
     }
+  }
+
+  Result<std::unique_ptr<GlooGroup>> make_gloo_group(
+      int num_ranks, std::chrono::milliseconds timeout) const override {
+    return connect_gloo(num_ranks, timeout);
   }
 };
 

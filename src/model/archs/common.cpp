@@ -114,8 +114,13 @@ std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& 
                                   const std::vector<std::string>& names) {
   const std::int64_t queries = query_width(config);
   const std::int64_t keys = kv_width(config);
-  if (names.size() == 1) return {{prefix + names[0], {queries, keys, keys}}};
-  return {{prefix + names[0], {queries}}, {prefix + names[1], {keys}}, {prefix + names[2], {keys}}};
+  const int copies = config.kv_copies;
+  if (names.size() == 1) {
+    return {{prefix + names[0], {queries, keys, keys}, {1, copies, copies}}};
+  }
+  return {{prefix + names[0], {queries}},
+          {prefix + names[1], {keys}, {copies}},
+          {prefix + names[2], {keys}, {copies}}};
 }
 
 }  // namespace lmtp::model

@@ -1,11 +1,14 @@
-// Equal shares of the machine's processors, and its devices, for servers beside each other.
+// Equal shares of the machine's processors, for servers or ranks beside each other.
 #pragma once
 
+#include <sched.h>
+
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace lmtp::tools {
+namespace lmtp {
 
 struct Processor {
   int id = 0;
@@ -27,8 +30,22 @@ struct ProcessorShare {
 // processors.size().
 std::vector<ProcessorShare> split_processors(std::vector<Processor> processors, int num_shares);
 
-// What CUDA_VISIBLE_DEVICES calls each of the devices that the driver shows. `variable`: its value
-// in this process; nullptr: it is not set.
-std::vector<std::string> device_names(const char* variable, int num_devices);
+// Binds threads to a share: made before a fork, applied behind it.
+class Binding {
+ public:
+  Binding() = default;  // to nothing
+  // REQUIRES: ids of find_processors().
+  explicit Binding(const ProcessorShare& share);
 
-}  // namespace lmtp::tools
+  // From now on this thread, and those that it starts, run on the share's processors and prefer the
+  // memory of its node. Where that is not allowed, they run anywhere. Async-signal-safe.
+  void apply() const;
+
+ private:
+  static constexpr int kNodesMax = 1024;
+
+  cpu_set_t processors_{};                                                      // none: any
+  std::array<unsigned long, kNodesMax / (8 * sizeof(unsigned long))> nodes_{};  // none: any
+};
+
+}  // namespace lmtp

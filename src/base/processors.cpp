@@ -1,6 +1,8 @@
-#include "shares.h"
+#include "lmtp/base/processors.h"
 
-#include <sched.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -8,14 +10,13 @@
 #include <fstream>
 #include <map>
 #include <sstream>
-#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "lmtp/base/check.h"
 
-namespace lmtp::tools {
+namespace lmtp {
 namespace {
 
 namespace fs = std::filesystem;
@@ -94,14 +95,19 @@ std::vector<ProcessorShare> split_processors(std::vector<Processor> processors, 
   return shares;
 }
 
-std::vector<std::string> device_names(const char* variable, int num_devices) {
-  std::vector<std::string> names;
-  std::istringstream list(variable == nullptr ? "" : variable);
-  for (std::string name; std::ssize(names) < num_devices && std::getline(list, name, ',');) {
-    names.push_back(name);
-  }
-  for (int i = 0; variable == nullptr && i < num_devices; ++i) names.push_back(std::to_string(i));
-  return names;
+Binding::Binding(const ProcessorShare& share) {
+  CPU_ZERO(&processors_);
+  for (const int id : share.ids) CPU_SET(id, &processors_);
+  if (!share.node || *share.node >= kNodesMax) return;
+  constexpr int kBits = 8 * sizeof(nodes_[0]);
+  nodes_[static_cast<std::size_t>(*share.node / kBits)] |= 1UL << (*share.node % kBits);
 }
 
-}  // namespace lmtp::tools
+void Binding::apply() const {
+  if (CPU_COUNT(&processors_) > 0) sched_setaffinity(0, sizeof(processors_), &processors_);
+  if (std::ranges::any_of(nodes_, [](unsigned long word) { return word != 0; })) {
+    syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes_.data(), kNodesMax);
+  }
+}
+
+}  // namespace lmtp

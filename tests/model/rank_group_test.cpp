@@ -1,16 +1,21 @@
-// Sums over ranks that are threads: their order, and what becomes of the others where one fails.
+// Sums over ranks, whatever carries them: their order, and what becomes of the others where one
+// fails.
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "lmtp/model/local_ranks.h"
+#include "rank_transports.h"
 #include "run_ranks.h"
 
 namespace lmtp {
@@ -19,6 +24,8 @@ namespace {
 using model::Communicator;
 using model::LocalRanks;
 using model::RankError;
+using model::RankGroup;
+using model::Transport;
 using testing::run_ranks;
 
 constexpr std::int64_t kRows = 3;
@@ -51,28 +58,48 @@ struct RankMatrix {
   kernels::Matrix<float> matrix;
 };
 
-class LocalRanksTest : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, LocalRanksTest, ::testing::Values(1, 2, 3, 4, 8));
+class RankGroupTest : public ::testing::TestWithParam<std::tuple<Transport, int>> {
+ protected:
+  static std::unique_ptr<RankGroup> connected() {
+    auto made = model::make_rank_group(std::get<0>(GetParam()), std::get<1>(GetParam()));
+    if (!made.ok()) throw std::runtime_error(made.error().message);
+    return *std::move(made);
+  }
+};
 
-TEST_P(LocalRanksTest, TheSumIsInTheOrderOfRanksWhicheverComesFirst) {
+INSTANTIATE_TEST_SUITE_P(Counts, RankGroupTest,
+                         ::testing::Combine(::testing::ValuesIn(testing::rank_transports()),
+                                            ::testing::Values(1, 2, 3, 4, 8)),
+                         [](const auto& which) {
+                           return std::string(model::transport_name(std::get<0>(which.param))) +
+                                  "_" + std::to_string(std::get<1>(which.param));
+                         });
+
+// Beyond what gloo sends as a whole.
+constexpr std::int64_t kManyRows = 300;
+
+TEST_P(RankGroupTest, TheSumIsInTheOrderOfRanksWhicheverComesFirst) {
   constexpr int kRounds = 40;
-  LocalRanks ranks(GetParam());
-  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+  const auto ranks = connected();
+  const auto errors = run_ranks(*ranks, [&](Communicator& communicator) {
     const int rank = communicator.shard().rank;
-    RankMatrix own;
+    RankMatrix few;
+    RankMatrix many(kManyRows);
     for (int round = 0; round < kRounds; ++round) {
-      for (std::int64_t row = 0; row < kRows; ++row) {
+      RankMatrix& own = round % 5 == 0 ? many : few;
+      for (std::int64_t row = 0; row < own.matrix.rows; ++row) {
         for (std::int64_t i = 0; i < kColumns; ++i) {
           own.matrix.row(row)[i] = element(rank, round, row, i);
         }
       }
       // Another one is late each time.
-      if (round % ranks.count() == rank) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      const bool is_late = round % ranks->count() == rank;
+      if (is_late) std::this_thread::sleep_for(std::chrono::microseconds(50));
       communicator.sum(own.stream, own.matrix);
-      for (std::int64_t row = 0; row < kRows; ++row) {
+      for (std::int64_t row = 0; row < own.matrix.rows; ++row) {
         for (std::int64_t i = 0; i < kColumns; ++i) {
           ASSERT_EQ(std::bit_cast<std::uint32_t>(own.matrix.row(row)[i]),
-                    std::bit_cast<std::uint32_t>(sum_in_order(ranks.count(), round, row, i)))
+                    std::bit_cast<std::uint32_t>(sum_in_order(ranks->count(), round, row, i)))
               << "rank " << rank << ", round " << round << ", " << row << ", " << i;
         }
         for (std::int64_t i = kColumns; i < kStride; ++i) {
@@ -84,9 +111,9 @@ TEST_P(LocalRanksTest, TheSumIsInTheOrderOfRanksWhicheverComesFirst) {
   EXPECT_EQ(errors, std::vector<std::string>(errors.size()));
 }
 
-TEST_P(LocalRanksTest, AGatherGivesEveryRankTheColumnsOfAll) {
-  LocalRanks ranks(GetParam());
-  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+TEST_P(RankGroupTest, AGatherGivesEveryRankTheColumnsOfAll) {
+  const auto ranks = connected();
+  const auto errors = run_ranks(*ranks, [&](Communicator& communicator) {
     const model::VocabShare share = model::vocab_share(kColumns, communicator.shard());
     RankMatrix own;
     for (int round = 0; round < 20; ++round) {
@@ -126,7 +153,7 @@ TEST(VocabShareTest, SharesAreWholePanelsWhereTheyAreLargeAndCoverAll) {
   }
 }
 
-TEST(LocalRanksOrderTest, TheOrderMatters) {
+TEST(RankGroupOrderTest, TheOrderMatters) {
   int num_different = 0;
   for (std::int64_t i = 0; i < kColumns; ++i) {
     const float backwards = (element(2, 0, 0, i) + element(1, 0, 0, i)) + element(0, 0, 0, i);
@@ -135,11 +162,11 @@ TEST(LocalRanksOrderTest, TheOrderMatters) {
   EXPECT_GT(num_different, 3);
 }
 
-TEST_P(LocalRanksTest, ARankThatFailsEndsTheSumsOfTheOthers) {
+TEST_P(RankGroupTest, ARankThatFailsEndsTheSumsOfTheOthers) {
   constexpr int kGoodRounds = 5;
-  LocalRanks ranks(GetParam());
-  const int failing = ranks.count() - 1;
-  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+  const auto ranks = connected();
+  const int failing = ranks->count() - 1;
+  const auto errors = run_ranks(*ranks, [&](Communicator& communicator) {
     RankMatrix own;
     for (int round = 0;; ++round) {
       if (round == kGoodRounds && communicator.shard().rank == failing) {
@@ -155,24 +182,29 @@ TEST_P(LocalRanksTest, ARankThatFailsEndsTheSumsOfTheOthers) {
   }
   EXPECT_EQ(errors.back(), "no memory");
   // The group stays at its end, with the first reason.
-  ranks.abort("another one");
+  ranks->abort("another one");
   RankMatrix late;
   try {
-    ranks[0].sum(late.stream, late.matrix);
+    (*ranks)[0].sum(late.stream, late.matrix);
     ADD_FAILURE() << "a sum of a group that has ended";
   } catch (const RankError& error) {
     EXPECT_EQ(error.what(), reason);
   }
 }
 
-TEST(LocalRanksTimeoutTest, ARankThatDoesNotComeIsNamed) {
-  LocalRanks ranks(3, std::chrono::milliseconds(20));
-  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+class RankGroupTimeoutTest : public ::testing::TestWithParam<Transport> {};
+INSTANTIATE_TEST_SUITE_P(Transports, RankGroupTimeoutTest,
+                         ::testing::ValuesIn(testing::rank_transports()));
+
+TEST_P(RankGroupTimeoutTest, ARankThatDoesNotComeIsNamed) {
+  const auto ranks = model::make_rank_group(GetParam(), 3, std::chrono::milliseconds(200));
+  ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+  const auto errors = run_ranks(**ranks, [&](Communicator& communicator) {
     if (communicator.shard().rank == 1) return;
     RankMatrix own;
     communicator.sum(own.stream, own.matrix);
   });
-  EXPECT_EQ(errors[0], "no sign of rank 1 for 20 ms");
+  EXPECT_EQ(errors[0], "no sign of rank 1 for 200 ms");
   EXPECT_EQ(errors[1], "");
   EXPECT_EQ(errors[2], errors[0]);
 }

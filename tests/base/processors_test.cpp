@@ -1,5 +1,5 @@
-// What each server of --layout gets of the machine.
-#include "lmtp-serve/shares.h"
+// What each server of --layout, and each rank, gets of the machine.
+#include "lmtp/base/processors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,14 +8,15 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "temp_folder.h"
 
-namespace lmtp::tools {
+namespace lmtp {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using testing::TempFolder;
 
 // `num_nodes` of `num_cores` each, of two processors whose ids are half of all apart, as on x86.
@@ -101,12 +102,33 @@ TEST(FindProcessors, ThoseAllowedAsTheSystemDescribesThem) {
   EXPECT_EQ(real[0].id, 0);
 }
 
-TEST(DeviceNames, AreThoseOfTheVariableOrNumbers) {
-  EXPECT_THAT(device_names(nullptr, 3), ElementsAre("0", "1", "2"));
-  EXPECT_THAT(device_names("3,GPU-8932f937,0", 3), ElementsAre("3", "GPU-8932f937", "0"));
-  EXPECT_THAT(device_names("1,-1,2", 1), ElementsAre("1"));  // what the driver shows of them
-  EXPECT_THAT(device_names("", 0), IsEmpty());
+TEST(BindingTest, HoldsForThisThreadAndThoseThatItStarts) {
+  const int own = find_processors().back().id;
+  std::vector<int> here;
+  std::vector<int> there;
+  const auto ids = [] {
+    std::vector<int> found;
+    for (const Processor& processor : find_processors()) found.push_back(processor.id);
+    return found;
+  };
+  std::jthread([&] {
+    Binding({{own}, 0}).apply();
+    here = ids();
+    std::jthread([&] { there = ids(); }).join();
+  }).join();
+  EXPECT_THAT(here, ElementsAre(own));
+  EXPECT_THAT(there, ElementsAre(own));
+}
+
+TEST(BindingTest, ToNothingChangesNothing) {
+  const std::size_t before = find_processors().size();
+  std::size_t then = 0;
+  std::jthread([&] {
+    Binding().apply();
+    then = find_processors().size();
+  }).join();
+  EXPECT_EQ(then, before);
 }
 
 }  // namespace
-}  // namespace lmtp::tools
+}  // namespace lmtp
