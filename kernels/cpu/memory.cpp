@@ -1,19 +1,23 @@
 #include "kernels/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
 #include "kernels/backend.h"
 #include "kernels/device_api.h"
+#include "kernels/populate.h"
 
 namespace lmtp::kernels {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older C libraries do not name
 
 // Large allocations use huge pages where there are any: with small ones a good part of a step is
 // TLB misses. Best effort: a refusal is ignored.
@@ -49,6 +53,12 @@ Memory Memory::allocate_pinned(const Backend& backend, std::size_t num_bytes) {
   return {{device->allocate_pinned(num_bytes),
            [device](void* memory) { device->release(DeviceApi::HandleKind::kPinned, memory); }},
           num_bytes};
+}
+
+bool populate(void* data, std::size_t num_bytes) {
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(data) % page;
+  return madvise(static_cast<std::byte*>(data) - before, num_bytes + before, kPopulateWrite) == 0;
 }
 
 }  // namespace lmtp::kernels

@@ -32,6 +32,8 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
                                             kv_type(options_), count_host_blocks(options_));
   stream().synchronize();
   if (cache_->num_host_blocks() > 0) measure_fetches();
+  if (stream().device_api() != nullptr) return;
+  pages_ = std::make_unique<model::KvPages>(*cache_, options_.config.num_layers);
 }
 
 // How long a block takes from the host, with nothing beside it: the second time, since the first
@@ -128,6 +130,7 @@ Result<void> BackendAgent::collect(scheduler::StepResult& result) {
 void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   step.result.clear();
   slots_.apply(plan.changes);
+  note_blocks(plan);
   resident_batch_.note(plan.changes);
   scheduler::SlotTable::list_draws(plan, step.draws);
   list_input_records(plan);
@@ -143,6 +146,17 @@ void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
     step.record_of[static_cast<std::size_t>(targets_[record].plan_row)] =
         static_cast<std::int32_t>(record);
   }
+}
+
+// So that those that come next are ready when a plan has them.
+void BackendAgent::note_blocks(const scheduler::StepPlan& plan) {
+  if (pages_ == nullptr) return;
+  const auto use = [&](const std::vector<BlockId>& blocks) {
+    if (!blocks.empty()) pages_->use(*std::ranges::max_element(blocks));
+  };
+  for (const scheduler::SlotStart& start : plan.changes.started) use(start.blocks);
+  for (const scheduler::AdapterLoad& load : plan.adapter_loads) use(load.blocks);
+  for (const scheduler::SlotBlock& change : plan.changes.blocks) pages_->use(change.block);
 }
 
 // Waits for a step's result. If the device is done already, how long it worked is not known:

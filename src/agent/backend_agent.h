@@ -19,6 +19,7 @@
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/communicator.h"
 #include "lmtp/model/kv_cache.h"
+#include "lmtp/model/kv_pages.h"
 #include "lmtp/model/model_input.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/slot_table.h"
@@ -55,6 +56,11 @@ class BackendAgent : public scheduler::ModelAgent {
   bool runs_ahead() const override { return parts_.stream->device_api() != nullptr; }
   bool is_lost() const override { return is_lost_; }
 
+  // Null on a device.
+  const model::KvPages* pages() const { return pages_.get(); }
+  // For tests: from now on pages come as they are written.
+  void leave_pages() { pages_.reset(); }
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -73,6 +79,7 @@ class BackendAgent : public scheduler::ModelAgent {
   Result<void> guarded(const std::function<void()>& work);
   void put(const scheduler::StepPlan& plan, Step& step);
   void take(int oldest, scheduler::StepResult& result);
+  void note_blocks(const scheduler::StepPlan& plan);
   void list_input_records(const scheduler::StepPlan& plan);
   void check_tokens(const scheduler::StepPlan& plan) const;
   bool is_decode(const scheduler::StepPlan& plan) const;
@@ -97,6 +104,7 @@ class BackendAgent : public scheduler::ModelAgent {
   StepSampling sampling_;
   const kernels::Memory logits_;  // [tile_, vocab_size] f32
   std::unique_ptr<model::KvCache> cache_;
+  std::unique_ptr<model::KvPages> pages_;
   StepAdapters adapters_;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;

@@ -52,7 +52,7 @@ void BlockPool::unpin(BlockId block, bool keep) {
     ++num_evictable_;
   } else {
     state_[index(block)] = State::kFree;
-    push_back(free_head(), block);
+    push_back(next_[index(free_head())], block);  // in front
     ++num_free_;
   }
 }
@@ -62,7 +62,7 @@ void BlockPool::free_evictable(BlockId block) {
   remove(block);
   --num_evictable_;
   state_[index(block)] = State::kFree;
-  push_back(free_head(), block);
+  push_back(next_[index(free_head())], block);  // in front
   ++num_free_;
 }
 
@@ -99,7 +99,7 @@ void BlockPool::free_adapter(BlockId first) {
     remove(block);
     state_[index(block)] = State::kFree;
     adapter_[index(block)] = 0;
-    push_back(free_head(), block);
+    push_back(next_[index(free_head())], block);  // in front
     ++num_free_;
     --num_adapter_;
     --num_idle_;

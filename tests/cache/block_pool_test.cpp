@@ -18,6 +18,18 @@ TEST(BlockPool, HandsOutEveryBlockOnceAndNeverTheNullBlock) {
   EXPECT_EQ(pool.num_pinned(), 4);
 }
 
+TEST(BlockPool, WhatWasUsedComesBeforeWhatNeverWas) {
+  BlockPool pool(6);
+  for (BlockId block = 1; block <= 4; ++block) EXPECT_EQ(pool.take_free(), block);
+  pool.unpin(2, false);
+  pool.unpin(3, true);
+  pool.free_evictable(3);
+  EXPECT_EQ(pool.take_free(), 3);
+  EXPECT_EQ(pool.take_free(), 2);
+  EXPECT_EQ(pool.take_free(), 5);
+  EXPECT_EQ(pool.take_free(), kNoBlock);
+}
+
 TEST(BlockPool, KeptBlocksAreEvictedInOrderOfLastUse) {
   BlockPool pool(4);
   const BlockId a = pool.take_free();

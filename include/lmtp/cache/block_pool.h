@@ -23,7 +23,7 @@ class BlockPool {
   // REQUIRES: num_blocks >= 1; block 0 is kNullBlock and is never handed out.
   explicit BlockPool(int num_blocks);
 
-  // A free block, now pinned once; kNoBlock if none is free.
+  // The block freed last, else the lowest never used, now pinned once; kNoBlock if none is free.
   BlockId take_free();
 
   // One more reference; an evictable block becomes pinned. REQUIRES: not free.
@@ -66,7 +66,7 @@ class BlockPool {
   enum class State : unsigned char { kFree, kPinned, kEvictable, kAdapter, kIdle };
 
   static std::size_t index(BlockId block) { return static_cast<std::size_t>(block); }
-  void push_back(BlockId head, BlockId block);
+  void push_back(BlockId head, BlockId block);  // or before a block of a list
   void remove(BlockId block);
 
   // Two circular lists, free and evictable or idle; their sentinels are indices behind the blocks.

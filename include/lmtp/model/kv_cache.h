@@ -30,10 +30,10 @@ std::int64_t kv_block_bytes(const std::vector<KvSpec>& specs, kernels::ElementTy
 
 // Owner: the model agent. Blocks of the host, for what has no place on a device, are numbered
 // behind its own; only copy_blocks() knows them. On the host, address space is reserved at once;
-// memory is used as blocks are first written.
+// memory is used as blocks are first written, or shortly before (kv_pages.h).
 class KvCache {
  public:
-  // Where the ops of `stream` run. `type`: of keys and values; not kF16 on a CPU.
+  // Where the ops of `stream` run. `type`: of keys and values.
   // REQUIRES: num_blocks >= 2 (block 0 is never handed out).
   KvCache(const std::vector<KvSpec>& specs, int num_blocks, kernels::Stream& stream,
           kernels::ElementType type, int num_host_blocks = 0);
