@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernel_attention_bf16.h"
-#include "kernel_attention_f32.h"
+#include "kernel_attention_f16.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
@@ -34,8 +34,10 @@ inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv
 template <class Tiles, class Row>
 void paged_attention_with(Stream& stream, const AttentionArgs& args) {
   const ElementType type = args.cache.type;
-  const int count_max = type == ElementType::kF32 ? kGroupedQueriesMax : kUnitQueriesMax;
+  const bool is_bf16 = type == ElementType::kBF16 || type == ElementType::kE4M3;
+  const int count_max = is_bf16 ? kUnitQueriesMax : kGroupedQueriesMax;
   const Attend attend = type == ElementType::kF32    ? attend_f32
+                        : type == ElementType::kF16  ? attend_f16
                         : type == ElementType::kE4M3 ? attend_e4m3<Tiles, Row>
                                                      : attend_bf16<Tiles, Row>;
   // tile_ends[s]: tiles of one head in the sequences up to s.

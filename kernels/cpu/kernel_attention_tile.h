@@ -50,12 +50,14 @@ struct HeadBlocks {
   const KvLayer& cache;
   const std::int32_t* table;
   int head;
+  std::int64_t first = 0;  // the block at table[0]; those before it are not asked for
 
   const float* keys(std::int64_t block) const {
-    return cache.key_units(table[block]) + std::int64_t{head} * cache.key_rows() * kBlockSize;
+    return cache.key_units(table[block - first]) +
+           std::int64_t{head} * cache.key_rows() * kBlockSize;
   }
   const float* values(std::int64_t block) const {
-    return cache.value_units(table[block]) +
+    return cache.value_units(table[block - first]) +
            std::int64_t{head} * cache.value_rows() * padded_head_dim(cache.head_dim);
   }
 };

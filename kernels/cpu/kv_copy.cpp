@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/e4m3.h"
+#include "lmtp/base/half.h"
 #include "round_bf16.h"
 
 namespace lmtp::kernels::plain {
@@ -11,8 +12,12 @@ namespace {
 // Tokens that one task stores.
 constexpr std::int64_t kTokensPerTask = kBlockSize;
 
+template <ElementType kType>
 void round_row(const float* from, int count, int padded, std::uint16_t* to) {
-  for (int i = 0; i < count; ++i) to[i] = static_cast<std::uint16_t>(round_to_bf16(from[i]));
+  for (int i = 0; i < count; ++i) {
+    to[i] = static_cast<std::uint16_t>(kType == ElementType::kF16 ? round_to_half(from[i])
+                                                                  : round_to_bf16(from[i]));
+  }
   std::fill(to + count, to + padded, std::uint16_t{0});
 }
 
@@ -42,9 +47,10 @@ void store_run_f32(const KvStoreArgs& args, std::int64_t row, std::int64_t end) 
 // Other code reads the cache as f32 units.
 using Half [[gnu::may_alias]] = std::uint16_t;
 
-// store_run_f32 in bf16. A unit of keys belongs to one token, one of values to two: each token
-// writes its half.
-void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
+// store_run_f32 in bf16 or f16. A unit of keys belongs to one token, one of values to two: each
+// token writes its half.
+template <ElementType kType>
+void store_run_16(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
   const KvLayer& cache = args.cache;
   const std::int32_t slot = args.slots[row];
   const int padded = padded_head_dim(cache.head_dim);
@@ -56,9 +62,9 @@ void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end)
         reinterpret_cast<Half*>(cache.value_units(slot / kBlockSize) + token / 2 * padded) +
         token % 2;
     for (int head = 0; head < cache.num_kv_heads; ++head) {
-      round_row(args.keys.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
+      round_row<kType>(args.keys.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
       for (int d = 0; d < padded; d += 2, keys += 2 * kBlockSize) std::copy_n(rounded + d, 2, keys);
-      round_row(args.values.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
+      round_row<kType>(args.values.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
       for (int d = 0; d < padded; ++d) values[2 * d] = rounded[d];
       values += std::int64_t{kBlockSize} * padded;
     }
@@ -101,7 +107,8 @@ using StoreRun = void (*)(const KvStoreArgs&, std::int64_t row, std::int64_t end
 StoreRun store_run_of(ElementType type) {
   return type == ElementType::kF32    ? store_run_f32
          : type == ElementType::kE4M3 ? store_run_e4m3
-                                      : store_run_bf16;
+         : type == ElementType::kF16  ? store_run_16<ElementType::kF16>
+                                      : store_run_16<ElementType::kBF16>;
 }
 
 // Does row + 1 go to the slot after that of `row`, in the same block?

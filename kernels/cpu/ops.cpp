@@ -63,11 +63,10 @@ void check_sequences(const AttentionArgs& args) {
 // Arrays on a device are not read here: their contents are checked where they are built.
 bool on_host(const Stream& stream) { return stream.backend().device == nullptr; }
 
-void check_cache(const char* op, const Stream& stream, const KvLayer& cache) {
+void check_cache(const char* op, const KvLayer& cache) {
   LMTP_CHECK(cache.keys != nullptr && cache.values != nullptr && cache.num_blocks > 0 &&
                  cache.num_kv_heads > 0 && cache.head_dim > 0 && cache.head_dim <= kHeadDimMax,
              op, cache.num_blocks, cache.num_kv_heads, cache.head_dim);
-  LMTP_CHECK(!on_host(stream) || cache.type != ElementType::kF16, op);
 }
 
 }  // namespace
@@ -238,7 +237,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
   constexpr const char* kOp = "kv_store";
   check_matrix(kOp, "keys", args.keys);
   check_matrix(kOp, "values", args.values);
-  check_cache(kOp, stream, args.cache);
+  check_cache(kOp, args.cache);
   const std::int64_t width = std::int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
   check_same(kOp, "keys columns", args.keys.columns, "heads x head_dim", width);
   check_same_shape(kOp, "keys", args.keys, "values", args.values);
@@ -250,7 +249,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
 }
 
 void kv_copy(Stream& stream, const KvLayer& cache, const KvCopies& copies) {
-  check_cache("kv_copy", stream, cache);
+  check_cache("kv_copy", cache);
   LMTP_CHECK(copies.num_host_blocks == 0 || copies.host_keys != nullptr);
   const std::int64_t num_blocks = cache.num_blocks + copies.num_host_blocks;
   for (std::int64_t i = 0; on_host(stream) && i < copies.count; ++i) {
@@ -266,7 +265,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   constexpr const char* kOp = "paged_attention";
   check_matrix(kOp, "queries", args.queries);
   check_matrix(kOp, "y", args.y);
-  check_cache(kOp, stream, args.cache);
+  check_cache(kOp, args.cache);
   LMTP_CHECK(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0, args.num_heads,
              args.cache.num_kv_heads);
   LMTP_CHECK(args.window >= 0 && args.soft_cap >= 0.0F, args.window, args.soft_cap);

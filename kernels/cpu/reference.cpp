@@ -10,6 +10,7 @@
 #include "kernels/draw_weight.h"
 #include "kernels/e4m3.h"
 #include "kv_copy.h"
+#include "lmtp/base/half.h"
 #include "plain_ops.h"
 #include "round_bf16.h"
 #include "sample.h"
@@ -269,15 +270,21 @@ double element_of(const KvLayer& cache, float unit, std::int64_t index) {
   if (cache.type == ElementType::kE4M3) {
     return static_cast<double>(widen_e4m3(bits >> (8 * byte_of_e4m3(static_cast<int>(index)))));
   }
+  if (cache.type == ElementType::kF16) {
+    return static_cast<double>(half_value((bits >> (16 * index)) & 0xFFFFU));
+  }
   return static_cast<double>(unit_element<WeightType::kBF16>(bits, index));
+}
+
+// Keys and values are seen as bf16, else as f32.
+bool sees_bf16(const KvLayer& cache) {
+  return cache.type == ElementType::kBF16 || cache.type == ElementType::kE4M3;
 }
 
 // query[d] as an operand of its products with keys.
 double seen_query(const AttentionArgs& args, float value) {
-  if (args.cache.type == ElementType::kF32) {
-    return static_cast<double>(value) * static_cast<double>(args.scale);
-  }
-  return seen_as_bf16(value * args.scale);
+  if (sees_bf16(args.cache)) return seen_as_bf16(value * args.scale);
+  return static_cast<double>(value) * static_cast<double>(args.scale);
 }
 
 // The maximum of each split's scores from `begin` on.
@@ -331,10 +338,9 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
         cache.value_units(table[t / kBlockSize]) +
         (std::int64_t{kv_head} * cache.value_rows() + t % kBlockSize / per_unit) * padded;
     const double seen =
-        cache.type == ElementType::kF32
-            ? weight
-            : seen_weight(scores[static_cast<std::size_t>(t)],
-                          maxima[static_cast<std::size_t>(t / kAttentionSplit)], max);
+        sees_bf16(cache) ? seen_weight(scores[static_cast<std::size_t>(t)],
+                                       maxima[static_cast<std::size_t>(t / kAttentionSplit)], max)
+                         : weight;
     total += weight;
     for (int d = 0; d < cache.head_dim; ++d) {
       output[static_cast<std::size_t>(d)] += seen * element_of(cache, value[d], t % per_unit);

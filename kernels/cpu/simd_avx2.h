@@ -116,6 +116,17 @@ inline F shift_right(F words, int count) {
 inline F load_f16(const std::uint16_t* from) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
+inline F f16_of_words(__m256i words) {
+  // Packing works on halves of 128 bits each.
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+inline F lower_f16(F units) {
+  return f16_of_words(_mm256_and_si256(_mm256_castps_si256(units), _mm256_set1_epi32(0xFFFF)));
+}
+inline F upper_f16(F units) {
+  return f16_of_words(_mm256_srli_epi32(_mm256_castps_si256(units), 16));
+}
 inline F lower_nibbles(F words) {
   return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi8(15)));
 }

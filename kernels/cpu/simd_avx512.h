@@ -103,6 +103,11 @@ inline F shift_right(F words, int count) {
 inline F load_f16(const std::uint16_t* from) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
+// The lower and the upper f16 of units, as f32.
+inline F lower_f16(F units) {
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_castps_si512(units)));
+}
+inline F upper_f16(F units) { return lower_f16(shift_right(units, 16)); }
 // Of every byte the lower half, and the upper one.
 inline F lower_nibbles(F words) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi8(15)));

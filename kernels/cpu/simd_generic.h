@@ -130,6 +130,13 @@ inline F shift_right(F words, int count) {
 inline F load_f16(const std::uint16_t* from) {
   return F{half_value(from[0]), half_value(from[1]), half_value(from[2]), half_value(from[3])};
 }
+inline F lower_f16(F units) {
+  std::uint32_t bits[kLanes];
+  __builtin_memcpy(bits, &units, sizeof(bits));
+  return F{half_value(bits[0] & 0xFFFFU), half_value(bits[1] & 0xFFFFU),
+           half_value(bits[2] & 0xFFFFU), half_value(bits[3] & 0xFFFFU)};
+}
+inline F upper_f16(F units) { return lower_f16(shift_right(units, 16)); }
 inline F lower_nibbles(F words) {
   return reinterpret_cast<F>(reinterpret_cast<I>(words) & 0x0F0F0F0F);
 }

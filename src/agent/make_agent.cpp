@@ -156,7 +156,6 @@ Result<void> check_devices(const AgentOptions& options) {
 LoadedAgent make_agent(const AgentOptions& options, const scheduler::LoadProgress& progress) {
   LMTP_CHECK(options.batch.max_tokens >= 1, options.batch.max_tokens);
   LMTP_CHECK(options.cuda_device.has_value() || kernels::is_for_host(options.weight_type));
-  LMTP_CHECK(options.cuda_device.has_value() || kv_type(options) != kernels::ElementType::kF16);
   if (const auto there = check_devices(options); !there.ok()) return there.error();
   if (const auto counted = count_weights(options); !counted.ok()) return counted.error();
   if (const auto fit = check_host_fit(options); !fit.ok()) return fit.error();

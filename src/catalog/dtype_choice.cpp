@@ -63,18 +63,11 @@ Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
                    "' is unknown; allowed are float32, bfloat16, float16, int8, int4 and auto"};
 }
 
-Result<std::optional<kernels::ElementType>> parse_kv_cache_dtype(const std::string& name,
-                                                                 bool on_device) {
-  constexpr const char* kOption = "--kv-cache-dtype: ";
+Result<std::optional<kernels::ElementType>> parse_kv_cache_dtype(const std::string& name) {
   for (const KvName& known : kKvNames) {
-    if (name != known.name) continue;
-    if (!on_device && known.type == kernels::ElementType::kF16) {
-      return Error{ErrorCode::kInvalid,
-                   kOption + name + " is for a device; a CPU takes float32, bfloat16 or fp8_e4m3"};
-    }
-    return known.type;
+    if (name == known.name) return known.type;
   }
-  return Error{ErrorCode::kInvalid, kOption + ("'" + name) +
+  return Error{ErrorCode::kInvalid, "--kv-cache-dtype: '" + name +
                                         "' is unknown; allowed are float32, bfloat16, float16, "
                                         "fp8_e4m3 (fp8) and auto"};
 }

@@ -70,7 +70,7 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
 
 Result<std::optional<kernels::ElementType>> kv_cache_type_of(const std::string& option,
                                                              const agent::AgentOptions& agent) {
-  auto type = parse_kv_cache_dtype(option, agent.cuda_device.has_value());
+  auto type = parse_kv_cache_dtype(option);
   if (type && *type == kernels::ElementType::kE4M3 && agent.config.quantization.scales_kv_cache) {
     return Error{ErrorCode::kInvalid,
                  "--kv-cache-dtype: this checkpoint has scales of its own for keys and values of 8 "

@@ -66,6 +66,22 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(kernels::WeightType::kF32, kernels::WeightType::kBF16),
                        ::testing::Values(KvType(kernels::ElementType::kE4M3))));
 
+// Narrower than the weights, and wider.
+INSTANTIATE_TEST_SUITE_P(
+    CacheOf16Bits, BitsTest,
+    ::testing::Combine(::testing::Values("checkpoints/five-heads-f16", "families/llama3-tied",
+                                         "families/mistral", "families/gemma2"),
+                       ::testing::Values(kernels::WeightType::kF32),
+                       ::testing::Values(KvType(kernels::ElementType::kBF16),
+                                         KvType(kernels::ElementType::kF16))));
+
+INSTANTIATE_TEST_SUITE_P(WideCache, BitsTest,
+                         ::testing::Combine(::testing::Values("families/llama3-tied"),
+                                            ::testing::Values(kernels::WeightType::kBF16,
+                                                              kernels::WeightType::kInt8),
+                                            ::testing::Values(KvType(kernels::ElementType::kF32),
+                                                              KvType(kernels::ElementType::kF16))));
+
 TEST_P(BitsTest, ChunksOfThePromptDoNotMatter) {
   const auto agent = load(GetParam());
   const auto whole = generate_alone(*agent, 1, 120, 20);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -16,6 +17,8 @@ namespace lmtp {
 namespace {
 
 constexpr float kLogprobTolerance = 1e-4F;
+constexpr float kBF16CacheTolerance = 0.3F;
+constexpr float kF16CacheTolerance = 0.03F;
 
 struct Case {
   const char* name;
@@ -82,6 +85,46 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
                                            "llama-linear-biased", "mistral", "qwen2",
                                            "qwen2-window", "qwen3", "phi3", "phi3-longrope",
                                            "gemma2"));
+
+// Keys and values of fewer bits than the weights' float32: how far a log probability may be from
+// transformers'. What they draw may differ, so that all is scored.
+class KvTypeGoldenTest
+    : public ::testing::TestWithParam<std::tuple<const char*, kernels::ElementType>> {};
+
+TEST_P(KvTypeGoldenTest, LogprobsAreNearThoseOfTransformers) {
+  const auto& [name, type] = GetParam();
+  const std::string folder = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/families/" + name;
+  const auto agent = testing::load_agent(testing::folder_source(folder), 2,
+                                         kernels::WeightType::kF32, nullptr, type);
+  ASSERT_NE(agent, nullptr);
+  const float tolerance =
+      type == kernels::ElementType::kF16 ? kF16CacheTolerance : kBF16CacheTolerance;
+  float most = 0.0F;
+  for (const testing::Golden& golden : testing::read_goldens(folder + "/golden.json")) {
+    if (golden.logit_bias != nullptr || golden.prompt.empty()) continue;
+    SCOPED_TRACE(golden.name);
+    std::vector<TokenId> scored;
+    for (const testing::GoldenStep& step : golden.steps) scored.push_back(step.token);
+    testing::AgentDriver driver(*agent);
+    const testing::DrivenStream& stream = driver.score(golden.prompt, scored);
+    driver.run();
+    ASSERT_EQ(stream.results.size(), golden.steps.size());
+    for (std::size_t i = 0; i < golden.steps.size(); ++i) {
+      most = std::max(most, std::abs(stream.results[i].logprob - golden.steps[i].logprob));
+    }
+  }
+  EXPECT_GT(most, kLogprobTolerance) << "keys and values are float32";
+  EXPECT_LE(most, tolerance);
+  RecordProperty("most", std::to_string(most));
+  std::printf("%s, keys and values of %s: log probabilities differ by %.2g at most\n", name,
+              agent->info().kv_dtype.c_str(), static_cast<double>(most));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, KvTypeGoldenTest,
+                         ::testing::Combine(::testing::Values("gpt-neox", "opt", "llama", "mistral",
+                                                              "qwen2", "qwen3", "phi3", "gemma2"),
+                                            ::testing::Values(kernels::ElementType::kBF16,
+                                                              kernels::ElementType::kF16)));
 
 // A family each, which 2 and 4 ranks can divide.
 class RanksGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, int>> {};

@@ -33,7 +33,8 @@ TEST(NumericsIdTest, WhatBitsDependOnIsInIt) {
       ++num_kinds;
     }
   }
-  for (const auto kv : {kernels::ElementType::kBF16, kernels::ElementType::kE4M3}) {
+  for (const auto kv :
+       {kernels::ElementType::kBF16, kernels::ElementType::kF16, kernels::ElementType::kE4M3}) {
     AgentOptions options;  // of float32
     options.kv_cache_type = kv;
     ids.insert(id_of(options));

@@ -24,6 +24,8 @@ constexpr double kInt8Limit = 0.01;
 constexpr double kInt4Limit = 0.05;
 constexpr double kBF16Limit = 0.003;
 constexpr double kFp8CacheLimit = 0.01;  // of keys and values alone
+constexpr double kBF16CacheLimit = 0.002;
+constexpr double kF16CacheLimit = 0.0002;
 
 std::string held_out(const std::string& name) {
   const std::string path = LMTP_SOURCE_DIR "/tests/goldens/held-out/" + name;
@@ -79,8 +81,18 @@ void check_quality(const std::string& folder, TokenId begin,
   const double bf16 = perplexity(folder, kernels::WeightType::kBF16, begin, windows);
   const double int8 = perplexity(folder, kernels::WeightType::kInt8, begin, windows);
   const double int4 = perplexity(folder, kernels::WeightType::kInt4, begin, windows);
-  const double fp8_cache =
-      perplexity(folder, kernels::WeightType::kF32, begin, windows, kernels::ElementType::kE4M3);
+  const auto of_cache = [&](kernels::ElementType type) {
+    return perplexity(folder, kernels::WeightType::kF32, begin, windows, type);
+  };
+  const double bf16_cache = of_cache(kernels::ElementType::kBF16);
+  const double fp8_cache = of_cache(kernels::ElementType::kE4M3);
+  const double f16_cache = of_cache(kernels::ElementType::kF16);
+  std::printf("bfloat16 cache %.4f (%+.4f %%), float16 cache %.4f (%+.5f %%)\n", bf16_cache,
+              100.0 * (bf16_cache / exact - 1.0), f16_cache, 100.0 * (f16_cache / exact - 1.0));
+  EXPECT_LT(bf16_cache, exact * (1.0 + kBF16CacheLimit));
+  EXPECT_LT(f16_cache, exact * (1.0 + kF16CacheLimit));
+  EXPECT_NE(bf16_cache, exact) << "keys and values not in bfloat16";
+  EXPECT_NE(f16_cache, exact) << "keys and values not in float16";
   std::printf(
       "%s, %zu tokens: perplexity float32 %.4f, bfloat16 %.4f (%+.3f %%), "
       "int8 %.4f (%+.3f %%), int4 %.4f (%+.3f %%), fp8 cache %.4f (%+.3f %%)\n",

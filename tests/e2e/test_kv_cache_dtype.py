@@ -22,15 +22,23 @@ def served(*options, dtype="float32"):
     return LmtpServe("demo", *OPTIONS, "--dtype", dtype, *options)
 
 
-def test_a_stream_has_the_same_bits_alone_and_in_company():
+@pytest.mark.parametrize(
+    "dtype, kv_dtype",
+    [("bfloat16", "fp8_e4m3"), ("float32", "bfloat16"), ("float32", "float16")],
+)
+def test_a_stream_has_the_same_bits_alone_and_in_company(dtype, kv_dtype):
     numbers = range(NUM_STREAMS)
-    with served(*FP8, dtype="bfloat16") as server:
+    option = ("--kv-cache-dtype", kv_dtype)
+    with served(*option, dtype=dtype) as server:
+        info = run(info_of(server.endpoint))
+        assert (info["dtype"], info["kv_cache_dtype"]) == (dtype, kv_dtype)
         together = run(seeded_streams(server.endpoint, PROMPT, numbers))
-    with served(*FP8, "--max-batched-tokens", "16", dtype="bfloat16") as server:
+    with served(*option, "--max-batched-tokens", "16", dtype=dtype) as server:
         for number in numbers:
             alone = run(seeded_streams(server.endpoint, PROMPT, [number]))
             assert alone[number] == together[number], number
-    with served(dtype="bfloat16") as server:
+    with served(dtype=dtype) as server:
+        assert run(info_of(server.endpoint))["numerics"] != info["numerics"]
         others = run(seeded_streams(server.endpoint, PROMPT, numbers))
         assert others != together, "the option changes nothing"
 
@@ -47,6 +55,21 @@ def test_the_same_bytes_hold_twice_as_many_tokens():
     assert blocks["--kv-cache-dtype", "fp8"] == blocks[FP8]
     numerics = {options: info["numerics"] for options, info in found.items()}
     assert numerics[FP8] == numerics["--kv-cache-dtype", "fp8"]
+    assert len(set(numerics.values())) == 3
+
+
+def test_narrower_keys_and_values_of_float32_weights():
+    found = {}
+    for kv_dtype in ("auto", "float32", "bfloat16", "bf16", "float16", "half"):
+        with served("--kv-cache-dtype", kv_dtype) as server:
+            found[kv_dtype] = run(info_of(server.endpoint))
+    blocks = {kv_dtype: info["stats"]["num_blocks"] for kv_dtype, info in found.items()}
+    assert blocks["auto"] == blocks["float32"]
+    assert 2 * blocks["auto"] <= blocks["bfloat16"] == blocks["float16"] <= 2 * blocks["auto"] + 2
+    numerics = {kv_dtype: info["numerics"] for kv_dtype, info in found.items()}
+    assert numerics["auto"] == numerics["float32"]
+    assert numerics["bfloat16"] == numerics["bf16"]
+    assert numerics["float16"] == numerics["half"]
     assert len(set(numerics.values())) == 3
 
 
@@ -80,7 +103,7 @@ def test_a_cpu_takes_no_swap_space():
         assert run(info_of(server.endpoint))["stats"]["num_host_blocks"] == 0
 
 
-@pytest.mark.parametrize("value", ["fp8_e5m2", "int8", "float16"])
+@pytest.mark.parametrize("value", ["fp8_e5m2", "int8"])
 def test_what_cannot_be_had_says_what_can(value):
     done = subprocess.run(
         [bin_dir() / "lmtp-serve", "demo", "--port", "0", "--kv-cache-dtype", value],

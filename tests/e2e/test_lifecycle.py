@@ -211,7 +211,7 @@ def test_a_taken_port_is_one_line():
         (["demo", "--dtype", "2bit"], "int4"),
         (["demo", "--device", "tpu"], "--device"),
         (["demo", "--kv-cache-dtype", "fp8_e5m2"], "fp8_e4m3"),
-        (["demo", "--kv-cache-dtype", "float16"], "bfloat16"),
+        (["demo", "--kv-cache-dtype", "int8"], "bfloat16"),
         (["demo", "--kv-cache", "1KiB"], "--kv-cache"),
         (["demo", "--kv-cache", "much"], "--kv-cache"),
         (["demo", "--host", "192.0.2.1"], "192.0.2.1"),

@@ -9,6 +9,7 @@
 
 #include "kernel_support.h"
 #include "kernels/e4m3.h"
+#include "lmtp/base/half.h"
 
 namespace lmtp {
 namespace {
@@ -33,9 +34,10 @@ constexpr Shape kShapes[] = {
     {4, 2, 20, 0, 2.0F}, {2, 1, 16, 5}, {3, 3, 8, 1}, {4, 1, 24, 70, 1.5F}, {2, 2, 16, 257},
     {2, 2, 16, 5000},    {1, 1, 512},   {2, 1, 255},  {17, 1, 20, 100}};
 
-constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16, ElementType::kE4M3};
+constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16, ElementType::kF16,
+                                  ElementType::kE4M3};
 
-// Not a number, as one f32, as two bf16 and as four e4m3.
+// Not a number, as one f32, as two bf16 or f16 and as four e4m3.
 const float kSpoiled = std::bit_cast<float>(0xFFFFFFFFU);
 
 // One layer's cache in which each sequence has blocks of its own, in no order.
@@ -193,8 +195,9 @@ INSTANTIATE_TEST_SUITE_P(Backends, AttentionTest, ::testing::ValuesIn(kernels::c
 
 TEST_P(AttentionTest, EqualsItsPlainTwin) {
   for (const ElementType type : kTypes) {
-    // A weight of bf16 may be rounded the other way, which is 2^-8 of it.
-    const float tolerance = type == ElementType::kF32 ? 1e-5F : 4e-3F;
+    // A weight of bf16 may be rounded the other way, which is 2^-8 of it; f16 is computed in f32.
+    const bool is_exact = type == ElementType::kF32 || type == ElementType::kF16;
+    const float tolerance = is_exact ? 1e-5F : 4e-3F;
     for (const Shape& shape : kShapes) {
       for (const int length : {1, 17, 255, shape.num_heads == 2 ? 530 : 300}) {
         SCOPED_TRACE(length);
@@ -223,6 +226,25 @@ TEST_P(AttentionTest, EveryNumberOfE4M3IsReadAsItWasStored) {
     ASSERT_EQ(std::isnan(output), std::isnan(codes[code])) << code;
     if (!std::isnan(output)) {
       ASSERT_EQ(output, codes[code]) << code;
+    }
+  }
+}
+
+// The same of f16, 256 at a time: with subnormal and infinite ones.
+TEST_P(AttentionTest, EveryNumberOfF16IsReadAsItWasStored) {
+  constexpr std::uint32_t kHeadDim = 256;
+  for (std::uint32_t first = 0; first < (1U << 16); first += kHeadDim) {
+    Attention attention({1, 1, kHeadDim}, ElementType::kF16, 1, 1);
+    std::vector<float> codes(kHeadDim);
+    for (std::uint32_t i = 0; i < kHeadDim; ++i) codes[i] = half_value(first + i);
+    attention.set_values(codes);
+    attention.step(*GetParam(), {{0, 0, 1}}, 1);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      const float output = attention.output()[i];
+      ASSERT_EQ(std::isnan(output), std::isnan(codes[i])) << first + i;
+      if (!std::isnan(output)) {
+        ASSERT_EQ(output, codes[i]) << first + i;
+      }
     }
   }
 }

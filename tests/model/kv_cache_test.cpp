@@ -85,7 +85,7 @@ class KvCacheTest : public ::testing::TestWithParam<ElementType> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Types, KvCacheTest,
-                         ::testing::Values(ElementType::kF32, ElementType::kBF16,
+                         ::testing::Values(ElementType::kF32, ElementType::kBF16, ElementType::kF16,
                                            ElementType::kE4M3));
 
 TEST_P(KvCacheTest, EachLayerTakesWhatItsKeysAndValuesTake) {

@@ -47,7 +47,10 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
                : weights == "f16"  ? kernels::WeightType::kF16
                : weights == "int4" ? kernels::WeightType::kInt4
                                    : kernels::WeightType::kInt8;
-  made.fp8_cache = weights != value(kDtype);
+  const std::string keys = value(kDtype).substr(std::min(weights.size() + 1, value(kDtype).size()));
+  if (keys == "fp8") made.kv_type = kernels::ElementType::kE4M3;
+  if (keys == "bf16") made.kv_type = kernels::ElementType::kBF16;
+  if (keys == "f16") made.kv_type = kernels::ElementType::kF16;
   made.at = std::move(at);
   return made;
 }
@@ -114,15 +117,20 @@ std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_devi
           {"adapters", on_device ? Values{"no"} : Values{"no", "yes"}},
           {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
           {"ranks", on_device ? Values{"1"} : Values{"1", "2", "4"}},
-          {"dtype", on_device ? Values{"f32", "bf16", "f16", "int8", "int4", "bf16+fp8"}
-                              : Values{"f32", "bf16", "int8", "int4", "bf16+fp8"}}};
+          {"dtype",
+           on_device ? Values{"f32", "bf16", "f16", "int8", "int4", "bf16+fp8"}
+                     : Values{"f32", "bf16", "int8", "int4", "bf16+fp8", "f32+bf16", "f32+f16"}}};
 }
 
 std::uint64_t Configuration::number() const {
+  const int keys = !kv_type                                  ? 0
+                   : *kv_type == kernels::ElementType::kE4M3 ? 512
+                   : *kv_type == kernels::ElementType::kBF16 ? 256
+                                                             : 768;
   std::uint64_t number = 0;
   for (const int value : {batch, chunk, static_cast<int>(cache),
                           (preempted ? 1 : 0) + (edited ? 2 : 0) + (adapters ? 4 : 0), num_threads,
-                          static_cast<int>(dtype) + (fp8_cache ? 512 : 0) + 32 * (num_ranks - 1)}) {
+                          static_cast<int>(dtype) + keys + 32 * (num_ranks - 1)}) {
     number = number * 1024 + static_cast<std::uint64_t>(value);
   }
   return number;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/element_type.h"
 #include "kernels/linear.h"
 
 namespace lmtp::numerics {
@@ -34,7 +36,7 @@ struct Configuration {
   int num_threads = 0;
   int num_ranks = 1;
   kernels::WeightType dtype = kernels::WeightType::kF32;
-  bool fp8_cache = false;  // of keys and values; else as dtype has them
+  std::optional<kernels::ElementType> kv_type = {};  // else as dtype has them
 
   // Another one for other values, models apart; the same whatever else the grid has.
   std::uint64_t number() const;

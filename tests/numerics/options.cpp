@@ -108,7 +108,7 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --threads        1, 2; on a device 1
   --ranks          1, 2, 4: the model is divided among so many; on a device 1
   --dtype          f32, bf16, int8, int4; on a device f16, too; bf16+fp8: with keys and values in
-                   fp8_e4m3
+                   fp8_e4m3; f32+bf16, f32+f16: in these
 )";
 
 Result<Options> parse_options(const std::vector<std::string>& arguments) {

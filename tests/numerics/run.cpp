@@ -268,7 +268,7 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   agent.cuda_device = options_.cuda_device;
   agent.batch.max_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
-  if (setting.fp8_cache) agent.kv_cache_type = kernels::ElementType::kE4M3;
+  agent.kv_cache_type = setting.kv_type;
   const auto own = model::rank_config(model.config, setting.num_ranks);
   if (!own.ok()) return own.error();
   agent.kv_cache_bytes = std::int64_t{setting.num_blocks} * setting.num_ranks *
@@ -294,12 +294,12 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
 
 Result<int> Runner::give_adapters(Model& model, const Configuration& configuration,
                                   std::vector<Request>& batch) {
-  auto& adapters = model.adapters[{configuration.dtype, configuration.fp8_cache}];
+  auto& adapters = model.adapters[{configuration.dtype, configuration.kv_type}];
   if (adapters.empty()) {
     agent::AgentOptions agent;
     agent.config = model.config;
     agent.weight_type = configuration.dtype;
-    if (configuration.fp8_cache) agent.kv_cache_type = kernels::ElementType::kE4M3;
+    agent.kv_cache_type = configuration.kv_type;
     auto made = make_adapters(agent);
     if (!made.ok()) return made.error();
     adapters = *std::move(made);
@@ -316,13 +316,13 @@ Result<int> Runner::give_adapters(Model& model, const Configuration& configurati
 Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,
                                            const Request& request, int index) {
   const auto [at, is_new] = references_.try_emplace(
-      {configuration.model, configuration.dtype, configuration.fp8_cache, configuration.num_ranks,
+      {configuration.model, configuration.dtype, configuration.kv_type, configuration.num_ranks,
        configuration.batch, configuration.lone_score(), index,
        request.adapter != nullptr ? request.adapter->name() : ""});
   if (is_new) {
     Setting setting;
     setting.dtype = configuration.dtype;
-    setting.fp8_cache = configuration.fp8_cache;
+    setting.kv_type = configuration.kv_type;
     setting.num_ranks = configuration.num_ranks;
     setting.as_served = false;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
@@ -368,7 +368,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
       configuration.cache == CacheState::kPartial ? phases.front().streams.size() : 0;
   Setting setting;
   setting.dtype = configuration.dtype;
-  setting.fp8_cache = configuration.fp8_cache;
+  setting.kv_type = configuration.kv_type;
   setting.num_threads = configuration.num_threads;
   setting.num_ranks = configuration.num_ranks;
   setting.chunk = configuration.chunk;

@@ -20,6 +20,8 @@
 
 namespace lmtp::numerics {
 
+using KvType = std::optional<kernels::ElementType>;  // none: by the weights
+
 struct RunOptions {
   std::uint64_t seed = 0;
   const kernels::Backend* backend = nullptr;
@@ -56,13 +58,13 @@ class Runner {
     ModelSource source;
     model::ModelConfig config;
     StreamLimits limits;
-    // By type, and whether the cache is fp8, whose blocks are smaller.
-    std::map<std::pair<kernels::WeightType, bool>, std::vector<std::shared_ptr<const Adapter>>>
+    // By types, also of the cache, whose blocks differ in size.
+    std::map<std::pair<kernels::WeightType, KvType>, std::vector<std::shared_ptr<const Adapter>>>
         adapters = {};
   };
   struct Setting {
     kernels::WeightType dtype = kernels::WeightType::kF32;
-    bool fp8_cache = false;
+    KvType kv_type = {};
     int num_threads = 1;
     int num_ranks = 1;
     int chunk = 0;  // 0: no limit
@@ -90,9 +92,8 @@ class Runner {
 
   const RunOptions options_;
   std::map<std::string, Model> models_;
-  // By model, type, whether the cache is fp8, ranks, batch size, whether one alone scores, index,
-  // and the adapter's name.
-  std::map<std::tuple<std::string, kernels::WeightType, bool, int, int, bool, int, std::string>,
+  // By model, types, ranks, batch size, whether one alone scores, index, and the adapter's name.
+  std::map<std::tuple<std::string, kernels::WeightType, KvType, int, int, bool, int, std::string>,
            StreamOutcome>
       references_;
 };

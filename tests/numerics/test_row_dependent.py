@@ -27,7 +27,7 @@ def test_a_linear_that_depends_on_its_rows_makes_it_fail():
     assert done.returncode == 1, done.stdout + done.stderr
     assert "DIFFERS" in done.stdout
     for value in ("8", "cold", "warm", "partial", "no", "yes", "f32", "bf16", "int8", "int4",
-                  "bf16+fp8"):
+                  "bf16+fp8", "f32+bf16", "f32+f16"):
         assert differing[value] > 0, (value, done.stdout)
 
 

@@ -22,10 +22,11 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
                  "connections through the loopback interface; or auto: local")
       ->type_name("C")
       ->capture_default_str();
-  app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                 "Type of keys and values: float32, bfloat16, float16 (on a device), fp8_e4m3 "
-                 "(fp8), which takes half the memory of 16 bits, or auto: float32 where the "
-                 "weights are, otherwise 16 bits")
+  app.add_option(
+         "--kv-cache-dtype", options.kv_cache_dtype,
+         "Type of keys and values, whatever that of the weights: float32, bfloat16, float16, "
+         "fp8_e4m3 (fp8), which takes half the memory of 16 bits, or auto: float32 where "
+         "the weights are, otherwise 16 bits")
       ->type_name("D")
       ->capture_default_str();
   app.add_option(

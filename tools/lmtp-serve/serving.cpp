@@ -37,7 +37,7 @@ Result<void> check_device(const ServeOptions& options) {
   const Result<void> communicator =
       catalog::check_communicator(options.communicator, options.tensor_parallel_size);
   if (!communicator) return communicator.error();
-  const auto kv_cache = catalog::parse_kv_cache_dtype(options.kv_cache_dtype, device->has_value());
+  const auto kv_cache = catalog::parse_kv_cache_dtype(options.kv_cache_dtype);
   if (!kv_cache) return kv_cache.error();
   return {};
 }

@@ -12,7 +12,7 @@ namespace lmtp::agent {
 
 // Loads the model: seconds. Any thread; the agent may then be used from another one.
 // The error says in a line what is missing (a device, memory, a file) and the remedy.
-// REQUIRES: on a CPU weight_type and kv_cache_type are not kF16; weight_type is not kWidened.
+// REQUIRES: on a CPU weight_type is not kF16; nowhere it is kWidened.
 Result<std::unique_ptr<scheduler::ModelAgent>> make_agent(const AgentOptions& options,
                                                           const scheduler::LoadProgress& progress);
 

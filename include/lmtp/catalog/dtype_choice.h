@@ -18,7 +18,6 @@ struct DtypeChoice {
 Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device);
 
 // Of keys and values; none: by the weights (agent::kv_type).
-Result<std::optional<kernels::ElementType>> parse_kv_cache_dtype(const std::string& name,
-                                                                 bool on_device);
+Result<std::optional<kernels::ElementType>> parse_kv_cache_dtype(const std::string& name);
 
 }  // namespace lmtp::catalog

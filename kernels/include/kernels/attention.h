@@ -20,8 +20,8 @@ inline constexpr int kDeviceHeadDimMax = 256;  // limit of the CUDA kernels
 constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // The KV blocks of one layer, aligned as Memory. The layout within a block is the backend's. CPU:
-// 4-byte units; a unit of keys is one f32, bf16 of two dimensions or e4m3 of four (e4m3.h), a unit
-// of values the same of one, two or four tokens:
+// 4-byte units; a unit of keys is one f32, bf16 or f16 of two dimensions or e4m3 of four (e4m3.h),
+// a unit of values the same of one, two or four tokens:
 //   keys    [num_blocks] blocks of [num_kv_heads][key_rows][kBlockSize]: one lane is one token
 //   values  [num_blocks][num_kv_heads][value_rows][padded_head_dim]: one lane is one dimension
 // CUDA: cuda/kv_store.h.
@@ -37,7 +37,7 @@ struct KvLayer {
   std::int64_t block_size() const {
     return std::int64_t{num_kv_heads} * kBlockSize * padded_head_dim(head_dim);
   }
-  // The CPU's layout, as all below. REQUIRES: type is not kF16.
+  // The CPU's layout, as all below.
   int per_unit() const { return 4 / element_size(type); }
   // But for f32, dimensions beyond head_dim are zero.
   int key_rows() const {
