@@ -1,9 +1,10 @@
-// How fast the ops are on GPT-2 medium's shapes, with one thread for each core and the best kernels
-// of this processor, or others: --backend=avx2; --linear-shape=12:2x512 has linears of up to 12
-// rows take one pass, and others blocks of 2 panels by 512 units. Weights are far larger than the
-// caches, as in a model. Linears and attention run in turns with readings of the machine's limits
-// (turns.h): of_read and of_peak are the medians of the shares of what was read from memory and of
-// the multiply-adds of float32 beside them, of_least of the greater of both.
+// How fast the ops are on GPT-2 medium's shapes, with one thread for each core (--threads=2: two)
+// and the best kernels of this processor, or others: --backend=avx2; --linear-shape=12:2x512 has
+// linears of up to 12 rows take one pass, and others blocks of 2 panels by 512 units. Weights are
+// far larger than the caches, as in a model. Linears and attention run in turns with readings of
+// the machine's limits (turns.h): of_read and of_peak are the medians of the shares of what was
+// read from memory and of the multiply-adds of float32 beside them, of_least of the greater of
+// both.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -32,7 +33,10 @@ constexpr std::int64_t kVocabSize = 50257;
 // Weights of one round: more than any cache of the machines met (32 MB).
 constexpr std::int64_t kRoundFloats = std::int64_t{64} << 20;
 
-int num_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+int& num_threads() {
+  static int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return count;
+}
 
 Backend& chosen_backend() {
   static Backend backend = cpu_backend();
@@ -48,8 +52,9 @@ std::vector<float> some_floats(std::int64_t count) {
   return values;
 }
 
-// Turns floats into units of two finite bf16: a query whose output is not finite is computed twice.
-void make_units_of_bf16(std::vector<float>& floats) {
+// Turns floats into units of two finite bf16, which are finite f16 too: a query whose output is not
+// finite is computed twice.
+void make_units_of_16_bits(std::vector<float>& floats) {
   for (float& unit : floats) {
     const std::uint32_t bf16 = std::bit_cast<std::uint32_t>(unit) >> 16;
     unit = std::bit_cast<float>(bf16 << 16 | bf16);
@@ -139,9 +144,8 @@ void attention(benchmark::State& state, ElementType type) {
                 .num_kv_heads = num_heads,
                 .head_dim = head_dim,
                 .type = type};
-  // As bf16 too they are numbers, most of them far below one.
   auto some = some_floats(2 * cache.num_blocks * (cache.block_size() / cache.per_unit()));
-  if (type == ElementType::kBF16) make_units_of_bf16(some);
+  if (type != ElementType::kF32) make_units_of_16_bits(some);
   const auto memory = Memory::allocate(chosen_backend(), some.size() * sizeof(float));
   std::copy(some.begin(), some.end(), memory.floats());
   cache.keys = memory.data();
@@ -199,6 +203,7 @@ void attention_shapes(benchmark::internal::Benchmark* bench) {
 }
 BENCHMARK_CAPTURE(attention, f32, ElementType::kF32)->Apply(attention_shapes);
 BENCHMARK_CAPTURE(attention, bf16, ElementType::kBF16)->Apply(attention_shapes);
+BENCHMARK_CAPTURE(attention, f16, ElementType::kF16)->Apply(attention_shapes);
 
 // The rows of range(0) tokens out of an embedding table: other tokens each time, far apart.
 void embedding(benchmark::State& state, WeightType type) {
@@ -315,11 +320,23 @@ bool choose_linear_shape(std::string_view text) {
   return true;
 }
 
+bool choose_threads(std::string_view text) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), num_threads());
+  if (error == std::errc() && end == text.data() + text.size() && num_threads() >= 1 &&
+      num_threads() <= WorkerPool::kMaxThreads) {
+    return true;
+  }
+  std::fprintf(stderr, "kernels-bench: --threads is a number from 1 to %d\n",
+               WorkerPool::kMaxThreads);
+  return false;
+}
+
 // Removes our own options from the arguments; false: one is invalid. --linear-shape comes after
 // --backend.
 bool take_options(int* argc, char** argv) {
   constexpr std::string_view kBackend = "--backend=";
   constexpr std::string_view kShape = "--linear-shape=";
+  constexpr std::string_view kThreads = "--threads=";
   int kept = 0;
   for (int i = 0; i < *argc; ++i) {
     const std::string_view arg = argv[i];
@@ -327,6 +344,8 @@ bool take_options(int* argc, char** argv) {
       if (!choose_backend(arg.substr(kBackend.size()))) return false;
     } else if (arg.starts_with(kShape)) {
       if (!choose_linear_shape(arg.substr(kShape.size()))) return false;
+    } else if (arg.starts_with(kThreads)) {
+      if (!choose_threads(arg.substr(kThreads.size()))) return false;
     } else {
       argv[kept++] = argv[i];
     }

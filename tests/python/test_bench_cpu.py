@@ -16,10 +16,11 @@ import int4_pairs  # noqa: E402
 import peers  # noqa: E402
 import random_adapters  # noqa: E402
 import shapes  # noqa: E402
-from cpu_engines import Scale  # noqa: E402
+from cpu_engines import Scale, read_attention  # noqa: E402
 from cpu_rows import (  # noqa: E402
-    LLAMA, LLAMA_FLAGS, OURS, TRANSFORMERS, Row, all_rows, allowed_tokens_per_s, count_weights,
-    fastest_way, is_met, is_same_mode, names_in_turn, paired_ratios, with_kv,
+    ATTENTION_CONTEXTS, LLAMA, LLAMA_FLAGS, OURS, TRANSFORMERS, Row, all_rows,
+    allowed_tokens_per_s, count_weights, fastest_way, is_met, is_same_mode, names_in_turn,
+    paired_ratios, with_kv,
 )  # fmt: skip
 from cpu_time import START_S, estimate_min, next_round_min  # noqa: E402
 from quiet import cores_between  # noqa: E402
@@ -184,7 +185,10 @@ def test_random_adapters_are_what_peft_reads(tmp_path):
 def test_rows_have_names_of_their_own_and_targets():
     names = [row.name for row in all_rows()]
     assert len(set(names)) == len(names)
-    assert all(row.wanted >= 1.0 for row in all_rows() if row.kind != "start")
+    assert all(row.wanted >= 1.0 for row in all_rows() if row.has_peers)
+    attention = {(row.dtype, row.size) for row in all_rows() if row.kind == "attention"}
+    assert {dtype for dtype, _ in attention} == {"float32", "bfloat16"}
+    assert {48, 256} < {head for _, head in attention}
 
 
 def test_the_better_peer_counts():
@@ -229,6 +233,28 @@ def test_streams_need_a_lower_p99_too():
     assert is_met(row, {OURS: entry(14.0, p99_ms=4.9), LLAMA[0]: theirs})
     assert not is_met(row, {OURS: entry(14.0, p99_ms=5.0), LLAMA[0]: theirs})
     assert not is_met(row, {OURS: entry(13.9, p99_ms=4.0), LLAMA[0]: theirs})
+
+
+def attention_report(*shares):
+    return {"benchmarks": [
+        {"name": f"attention/f32/sequences:{n}/new:1/before:{tokens}/head:48/iterations:1",
+         "GB/s": 9.5, "of_read": share / 2, "of_least": share}
+        for (n, tokens), share in zip(ATTENTION_CONTEXTS, shares)
+    ]}  # fmt: skip
+
+
+def test_attention_has_to_reach_its_share_at_every_context():
+    row = Row("attention", "m", "float32", 48)
+    for shares, met in (((0.7, 0.9, 0.8, 0.75), True), ((0.7, 0.9, 0.69, 0.75), False)):
+        figures = read_attention(attention_report(*shares))
+        assert is_met(row, {OURS: {"runs": [figures]}}) == met
+    assert is_met(row, {OURS: {"runs": [], "not_run": "why"}}) is None
+    with pytest.raises(RuntimeError, match="something else"):
+        read_attention(attention_report(0.7, 0.9, 0.8))
+    failed = attention_report(0.7, 0.9, 0.8, 0.9)
+    failed["benchmarks"][2] |= {"error_occurred": True, "error_message": "never the same"}
+    with pytest.raises(RuntimeError, match="before:2000.*never the same"):
+        read_attention(failed)
 
 
 # ---- which engines, and how long they take ----
@@ -280,6 +306,9 @@ def test_later_rows_of_a_kind_try_flash_attention_alone():
 
 def test_engines_of_rows_without_a_peer_or_with_one_that_fails():
     assert first_round(Row("start", "m", "float32", 1), {})[0] == [OURS]
+    attention = Row("attention", "m", "float32", 48)
+    assert first_round(attention, {})[0] == [OURS]
+    assert names_in_turn(attention, {attention.name: {}}, 2, LLAMA_FLAGS) == []
     names, _ = first_round(Row("decode", "m", "float32", 8), {"llama.cpp fa": 1.0})
     assert names == [OURS, "llama.cpp", "llama.cpp fa", "llama.cpp fa passive",
                      "llama.cpp fa no-mmap", "llama.cpp fa kv"]  # fmt: skip
@@ -301,6 +330,10 @@ def test_the_time_is_estimated_then_counted(tmp_path):
     assert estimate_min(again, weights, MACHINE, Scale(quick=False, rounds=3))[0] == pytest.approx(
         first + 4 * START_S / 60, rel=0.01
     )
+    # What has rounds of its own is measured once.
+    attention = [*rows, Row("attention", "m", "float32", 48)]
+    times = estimate_min(attention, weights, MACHINE, Scale(quick=False, rounds=3))
+    assert times[0] > first and times[1] == later
     slow = {"read_bytes_per_s": 1e6, "f32_flops_per_s": 1e6}
     assert estimate_min(rows, weights, slow, Scale(quick=False, rounds=3))[1] > 10 * later
     entries = {
@@ -364,6 +397,10 @@ def test_the_page_of_a_run_that_was_cut(tmp_path):
                 LLAMA[1]: entry(10.0, **streams | {"first_ids": [3, 5]}),
             },
             name + "start-1": {OURS: {"runs": [start]}},
+            name + "attention-48": {OURS: {"runs": [
+                read_attention(attention_report(0.8, 0.75, 0.704, 0.69))
+            ]}},
+            name + "attention-64": {OURS: {"runs": [], "not_run": "no program"}},
         },
     }  # fmt: skip
     text = cpu_page.page(json.loads(json.dumps(data)))
@@ -377,6 +414,9 @@ def test_the_page_of_a_run_that_was_cut(tmp_path):
     assert any("| 12.5 | <= 20 | yes |" in row for row in rows)
     assert any("| 3.25 | <= 2.5 | **no** |" in row for row in rows)
     assert any("| 4 | <= 300 | yes |" in row for row in rows)
+    assert "| float32 | 48 | 8 | 2000 | 9.5 | 70% | yes |" in rows
+    assert "| float32 | 48 | 1 | 16000 | 9.5 | 69% | **no** |" in rows
+    assert "| float32 | 64 | – | – | not run: no program | – | – |" in rows
     assert "40.0 GB/s" in text
     assert "medians of 3 rounds (lowest–highest). Engines run" in text
     data["facts"] |= {"rounds": 2, "rounds_left_out": 1}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""lmtp-serve on a CPU beside llama.cpp and transformers: decoding, prefill, streams, start.
+"""lmtp-serve on a CPU beside llama.cpp and transformers: decoding, prefill, streams, start; and
+decode attention beside what the machine allows.
 
     tools/bench cpu [--quick] [--rounds 9] [--rows REGEX] [--list] [--output FILE] [--busy-ok]
 
@@ -10,8 +11,10 @@ processors may be one core's threads at one moment and two cores at the next) do
 taken again, twice at most. In the first round llama.cpp is tried
 with flash attention or not, with threads that spin or sleep, with weights mapped or read, each on
 the fastest so far; that one goes on. Threads and weights are settled in the first row of a kind,
-model and dtype. The peers come from PyPI (tools/benchmarks/cpu-peers) and the models from
-tools/dev/make-checkpoint; both stay in the cache folder.
+model and dtype. Decode attention is measured once, by kernels-bench, which has nine rounds of its
+own and holds beside other load: `--rows attention --busy-ok` takes three minutes. The peers come
+from PyPI (tools/benchmarks/cpu-peers) and the models from tools/dev/make-checkpoint; both stay in
+the cache folder.
 It does not start while anything else uses the processor; with --busy-ok it does, and the page says
 so.
 Writes docs/benchmarks/cpu.md, and the same as cpu.json, after every row: a run that is cut leaves
@@ -167,8 +170,11 @@ def is_quiet(busy_ok):
 def find_peers(groups):
     """Their folder, or why there is none; and the models, so that no row has to wait for them."""
     try:
+        wanted = [key for key, rows in groups.items() if any(row.has_peers for row in rows)]
+        if not wanted:
+            raise RuntimeError("no row has peers")
         found = peers.environment()
-        for model, dtype in groups:
+        for model, dtype in wanted:
             peers.LlamaCpp(found).gguf(random_model(model), dtype)
         return found
     except (RuntimeError, OSError, subprocess.SubprocessError) as e:

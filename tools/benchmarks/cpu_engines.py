@@ -7,12 +7,15 @@ helps, and count the same tokens.
 import asyncio
 import json
 import random
+import re
 import statistics
 import subprocess
 import time
 
 import peers
-from cpu_rows import LLAMA_FLAGS, OURS, PROMPT, TRANSFORMERS, count_weights
+from cpu_rows import (
+    ATTENTION_CONTEXTS, LLAMA_FLAGS, OURS, PROMPT, TRANSFORMERS, count_weights,
+)  # fmt: skip
 from servers import LmtpServe, bin_dir
 from streams import run_llama, run_lmtp
 from wire import Connection
@@ -46,6 +49,32 @@ def figures_of(run):
     }
 
 
+def measure_attention(row):
+    """Of GPT-2 medium's width, in heads of row.size; the server is not needed."""
+    name = {"float32": "f32", "bfloat16": "bf16"}[row.dtype]
+    contexts = "|".join(f"sequences:{n}/new:1/before:{tokens}" for n, tokens in ATTENTION_CONTEXTS)
+    command = [bin_dir() / "kernels-bench", f"--threads={THREADS}", "--benchmark_format=json",
+               f"--benchmark_filter=^attention/{name}/({contexts})/head:{row.size}/"]  # fmt: skip
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return read_attention(json.loads(done.stdout))
+
+
+def read_attention(report):
+    """Figures by tokens of context."""
+    figures = {}
+    for entry in report["benchmarks"]:
+        if entry.get("error_occurred"):
+            raise RuntimeError(f"{entry['name']}: {entry['error_message']}")
+        tokens = re.search(r"/before:(\d+)/", entry["name"])[1]
+        figures |= {
+            f"gb_per_s_{tokens}": entry["GB/s"], f"of_read_{tokens}": entry["of_read"],
+            f"of_least_{tokens}": entry["of_least"],
+        }  # fmt: skip
+    if len(figures) != 3 * len(ATTENTION_CONTEXTS):
+        raise RuntimeError(f"kernels-bench has measured something else: {sorted(figures)}")
+    return figures
+
+
 class Ours:
     """lmtp-serve over its socket: one server for all rows of a model and dtype, which stands still
     while others are measured."""
@@ -77,6 +106,8 @@ class Ours:
     def measure(self, row, seed):
         if row.kind == "start":
             return self.measure_start(seed)
+        if row.kind == "attention":
+            return measure_attention(row)
         if self.server is None:
             self.server = self.new_server().__enter__()
         self.server.proceed()

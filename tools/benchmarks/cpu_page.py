@@ -4,9 +4,10 @@ import statistics
 
 import report
 from cpu_rows import (
-    LLAMA, LONG, MEMORY_BEYOND_BYTES_MAX, MODE_FACTOR, OURS, PROMPT, START_S_MAX, TRANSFORMERS,
-    VERSION_MS_MAX, Weights, all_rows, allowed_to_runs, best_peer, fastest_way, is_met, median,
-    paired_ratios, share_reached, wanted_text, with_kv,
+    ATTENTION_CONTEXTS, ATTENTION_WANTED, LLAMA, LONG, MEMORY_BEYOND_BYTES_MAX, MODE_FACTOR, OURS,
+    PROMPT, START_S_MAX, TRANSFORMERS, VERSION_MS_MAX, Weights, all_rows, allowed_to_runs,
+    attention_shares, best_peer, fastest_way, is_met, median, paired_ratios, share_reached,
+    wanted_text, with_kv,
 )  # fmt: skip
 
 PAGE = """# lmtp-serve on a CPU beside llama.cpp and transformers
@@ -55,6 +56,15 @@ All streams start at once, {PROMPT} tokens in and {{decoded}} out, end of text i
 one WebSocket, log probabilities included; llama-server: `/completion` over HTTP, streamed, as many
 slots as streams, continuous batching, prompt cache on, no sampler but the greedy one. Time between
 tokens of a stream in ms. *Same*: streams whose first token both engines agree on.
+
+"""
+
+ATTENTION = f"""## Decode attention
+
+One token of each stream attends to its context, by `kernels-bench` alone: GPT-2 medium's width in
+heads of so many dimensions. In GB/s of keys and values, and *of that*: of the bandwidth read in
+turns with it, or of float32's peak where that share is greater; medians of nine slices. Wanted are
+{ATTENTION_WANTED:.0%}.
 
 """
 
@@ -153,6 +163,17 @@ def same_first_tokens(ours, theirs):
     return f"{sum(a == b for a, b in pairs)} of {len(pairs)}" if pairs else "–"
 
 
+def attention_rows(row, entries):
+    shares = attention_shares(entries)
+    entry = entries.get(OURS) or {}
+    if not shares:
+        why = f"not run: {entry.get('not_run', 'no time')}"
+        yield (row.dtype, row.size, "–", "–", why, "–", "–")
+    for (streams, tokens), share in zip(ATTENTION_CONTEXTS, shares):
+        yield (row.dtype, row.size, streams, tokens, spread(entry, 1, f"gb_per_s_{tokens}"),
+               f"{share:.0%}", met_cell(share >= ATTENTION_WANTED))  # fmt: skip
+
+
 def start_rows(row, entries):
     entry = entries.get(OURS)
     version, first, beyond = (
@@ -217,6 +238,11 @@ def page(data):
         if table:
             text = text.format(decoded=facts["decoded"]) if kind == "streams" else text
             sections.append(text + report.table(head, table, align) + "\n")
+    attention = [cells for row, entries in done if row.kind == "attention"
+                 for cells in attention_rows(row, entries)]  # fmt: skip
+    if attention:
+        head = ("dtype", "head", "streams", "tokens of each", "GB/s", "of that", "met")
+        sections.append(ATTENTION + report.table(head, attention, "l" + "r" * 5 + "l") + "\n")
     starts = [cells for row, entries in done if row.kind == "start"
               for cells in start_rows(row, entries)]  # fmt: skip
     if starts:

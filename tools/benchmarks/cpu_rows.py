@@ -20,6 +20,11 @@ KV_DTYPES = ("float32", "bfloat16")
 TRANSFORMERS = "transformers"
 TRANSFORMERS_DTYPES = ("float32", "bfloat16")
 BANDWIDTH_WANTED = 0.9
+# Decode attention, by kernels-bench: heads of these dimensions; (sequences, tokens of each).
+ATTENTION_HEADS = (48, 64, 96, 128, 256)
+ATTENTION_CONTEXTS = ((64, 100), (32, 500), (8, 2000), (1, 16000))
+ATTENTION_DTYPES = ("float32", "bfloat16")
+ATTENTION_WANTED = 0.7  # of the bandwidth, or of the peak where that is nearer
 MODE_FACTOR = 1.3  # between readings of the machine in the same mode
 START_S_MAX = 2.5
 VERSION_MS_MAX = 20  # of lmtp-serve --version: what any start of it takes
@@ -38,11 +43,15 @@ LLAMA = tuple(
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    kind: str  # decode, prefill, streams or start
+    kind: str  # decode, prefill, streams, start or attention
     model: str  # a shape of tools/dev/make-checkpoint
     dtype: str
-    size: int  # streams of a decode, tokens of a prefill
+    size: int  # streams of a decode, tokens of a prefill, dimensions of a head
     wanted: float = 0.0  # tokens per second, as a ratio of ours to the best peer's
+
+    @property
+    def has_peers(self):
+        return self.kind not in ("start", "attention")
 
     @property
     def name(self):
@@ -69,11 +78,15 @@ def rows_of(model, dtypes, batches, prompts, kinds=()):
                 yield Row("streams", model, dtype, batch, wanted_of_batch(batch, dtype))
         if "start" in kinds and dtype == "float32":
             yield Row("start", model, dtype, 1)
+        if "attention" in kinds and dtype in ATTENTION_DTYPES:
+            for head in ATTENTION_HEADS:
+                yield Row("attention", model, dtype, head)
 
 
 def all_rows():
     return [
-        *rows_of("gpt2-medium", DTYPES, (1, 8, 32), (256, LONG), ("streams", "start")),
+        *rows_of("gpt2-medium", DTYPES, (1, 8, 32), (256, LONG),
+                 ("streams", "start", "attention")),
         *rows_of("tinyllama-1.1b", DTYPES[1:], (1, 8), (256,)),
     ]
 
@@ -140,8 +153,10 @@ def flags_to_try(flags, settled):
 
 def names_in_turn(row, results, number, flags):
     """The engines that round `number` measures in this row; the order alternates."""
+    if row.kind == "attention":  # nine rounds of its own
+        return [OURS] if number == 1 else []
     groups = [[OURS]]
-    if row.kind != "start":
+    if row.has_peers:
         groups.append(llama_turns(row, results, number, flags))
     if has_transformers(row):
         groups.append([TRANSFORMERS])
@@ -265,6 +280,9 @@ def paired_ratios(entries, peer):
 
 def is_met(row, entries, weights=None, machine=None):
     """True, False, or None if a figure is missing."""
+    if row.kind == "attention":
+        shares = attention_shares(entries)
+        return all(share >= ATTENTION_WANTED for share in shares) if shares else None
     if row.kind == "start":
         limits = {"version_ms": VERSION_MS_MAX, "first_token_s": START_S_MAX,
                   "beyond_bytes": MEMORY_BEYOND_BYTES_MAX}  # fmt: skip
@@ -284,6 +302,13 @@ def is_met(row, entries, weights=None, machine=None):
             return None
         met &= share_reached(row, entries.get(OURS), weights, machine) >= BANDWIDTH_WANTED
     return met
+
+
+def attention_shares(entries):
+    """Of what the machine allowed, in order of ATTENTION_CONTEXTS; empty if none was measured."""
+    keys = [f"of_least_{tokens}" for _, tokens in ATTENTION_CONTEXTS]
+    shares = [median(entries.get(OURS), key) for key in keys]
+    return [] if None in shares else shares
 
 
 def share_reached(row, entry, weights, machine):
