@@ -129,7 +129,7 @@ Result<void> BackendAgent::collect(scheduler::StepResult& result) {
 // The forward pass of a step, and its first tile of logits.
 void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   step.result.clear();
-  slots_.apply(plan.changes);
+  slots_.apply(plan);
   note_blocks(plan);
   resident_batch_.note(plan.changes);
   scheduler::SlotTable::list_draws(plan, step.draws);

@@ -53,9 +53,10 @@ void list_targets(const scheduler::StepPlan& plan, std::vector<LogitTarget>& tar
   result.rows.resize(plan.rows.size());
   targets.clear();
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
-    result.rows[i].tokens.resize(static_cast<std::size_t>(plan.rows[i].num_logits));
-    for (int index = 0; index < plan.rows[i].num_logits; ++index) {
-      targets.push_back({static_cast<int>(i), index});
+    const scheduler::PlanRow& row = plan.rows[i];
+    result.rows[i].tokens.resize(static_cast<std::size_t>(row.num_logits));
+    for (int index = 0; index < row.num_logits; ++index) {
+      targets.push_back({static_cast<int>(i), index, index > row.num_scored});
     }
   }
 }
@@ -114,7 +115,7 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
   static_cast<DrawParams&>(sample_row) = params;
   if (params.has_penalties()) {
     sample_row.first_count = static_cast<std::int64_t>(counts_.size());
-    if (next < state.tokens.size()) {
+    if (next < state.tokens.size() || row.num_drafts > 0) {  // drafts may leave the sequence again
       count_tokens(state, next);
     } else {
       state.counts.update(state.tokens);
@@ -269,7 +270,13 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
       row.tokens.pop_back();
       continue;
     }
+    if (target.index >= static_cast<int>(row.tokens.size())) continue;  // behind such a draft
     if (records[i].is_valid == 0) {
+      if (target.is_behind_draft) {
+        // Where the draft is right, the next step asks for these logits again.
+        row.tokens.resize(static_cast<std::size_t>(target.index));
+        continue;
+      }
       if (!row.error) row.error = tokens.rows[i].is_masked ? kNothingPossible : kNoNumbers;
       continue;
     }

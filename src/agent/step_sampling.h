@@ -24,6 +24,7 @@ namespace lmtp::agent {
 struct LogitTarget {
   int plan_row = 0;
   int index = 0;
+  bool is_behind_draft = false;  // of that row
 };
 
 // The targets of a plan, in the order of ModelInput::logit_rows, and a result of its shape.
@@ -53,9 +54,10 @@ struct PendingTokens {
 };
 
 // Writes the tokens to the result's rows. A row whose logits are not numbers becomes the error of
-// its plan row alone. top_logprobs are best first and ties by the lowest id, those of probability
-// 0 left out, with the chosen token at their end where it is not among them; empty for a scored
-// token that asks for none. REQUIRES: the stream has executed the copy.
+// its plan row alone; behind a draft they end that row's tokens instead. top_logprobs are best
+// first and ties by the lowest id, those of probability 0 left out, with the chosen token at their
+// end where it is not among them; empty for a scored token that asks for none. REQUIRES: the stream
+// has executed the copy.
 void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result);
 
 // Sampling parameters of rows of logits, where the ops run.

@@ -33,6 +33,8 @@ constexpr Counter kCounters[] = {
     {"num_cached_tokens", &EngineStats::num_cached_tokens},
     {"num_partial_hits", &EngineStats::num_partial_hits},
     {"num_generated_tokens", &EngineStats::num_generated_tokens},
+    {"num_accepted_drafts", &EngineStats::num_accepted_drafts},
+    {"num_refused_drafts", &EngineStats::num_refused_drafts},
     {"num_scored_tokens", &EngineStats::num_scored_tokens},
     {"num_cached_scores", &EngineStats::num_cached_scores},
     {"num_preemptions", &EngineStats::num_preemptions},

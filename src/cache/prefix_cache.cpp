@@ -114,6 +114,21 @@ void PrefixCache::match_partial(NodeId parent, std::span<const TokenId> tokens,
   }
 }
 
+std::span<const TokenId> PrefixCache::following(BlockId parent,
+                                                std::span<const TokenId> tokens) const {
+  if (tokens.empty() || tokens.size() >= kBlockSize) return {};
+  const NodeId above = parent_of(parent);
+  const int count = std::min(static_cast<int>(tokens.size()), kFamilyTokens);
+  NodeId at = first_sibling(above, tokens.data(), count);
+  for (int i = 0; i < kFollowingMax && at != kNoNode; ++i, at = node(at).next[count - 1]) {
+    const Node& one = node(at);
+    const std::span<const TokenId> text(one.tokens, index(one.num_tokens));
+    if (one.parent != above || text.size() <= tokens.size()) continue;
+    if (std::ranges::equal(text.first(tokens.size()), tokens)) return text.subspan(tokens.size());
+  }
+  return {};
+}
+
 BlockId PrefixCache::allocate() {
   if (const BlockId block = pool_.take_free(); block != kNoBlock) return block;
   const BlockId victim = pool_.oldest_evictable();

@@ -256,6 +256,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.limits.max_total_tokens =
       options_.max_total_tokens > 0 ? options_.max_total_tokens : options_.batch.max_total_tokens;
   served.options.batch = options_.batch;
+  served.options.max_drafts = options_.max_drafts;
   served.options.score_cache_bytes = options_.score_cache_bytes;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
   served.options.trace = options_.trace;

@@ -80,6 +80,7 @@ void Engine::Impl::commit() {
 // started ahead if there are any. A request that arrives after this check waits one step longer.
 void Engine::Impl::start_ahead() {
   if (!options.debug.run_ahead || !agent->runs_ahead() || steps.newest().error) return;
+  if (options.max_drafts > 0) return;  // what a step gives is not known before it has ended
   if (stop_at || !inbox->queue.empty() || controlled.has_choices()) return;
   const scheduler::StepPlan& plan = this->plan_ahead();
   if (!plan.empty()) start(plan);

@@ -93,6 +93,7 @@ void EngineTrace::row(const StreamTrace& stream, const scheduler::Sequence& sequ
       .with("first", row.first_position)
       .with("tokens", row.num_tokens)
       .with("logits", row.num_logits);
+  if (row.num_drafts > 0) record.with("drafts", row.num_drafts);
   if (skipped) record.with("late_mask", 1);
   push(record);
 }
@@ -105,6 +106,7 @@ void EngineTrace::step(const TracedStep& step) {
   step_.with("step", step.number)
       .with("rows", static_cast<std::int64_t>(plan.rows.size()))
       .with("tokens", plan.num_tokens)
+      .with("drafts", static_cast<std::int64_t>(plan.drafts.size()))
       .with("drawn", num_drawn)
       .with("admitted", plan.num_admissions)
       .with("preempted", since(num_preemptions_, step.num_preemptions))

@@ -31,6 +31,7 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
   scheduling.context_length = limits.total_tokens_max();
   scheduling.score_cache_bytes = options.score_cache_bytes;
   scheduling.batch = options.batch;
+  scheduling.max_drafts = options.max_drafts;
   scheduling.debug = options.debug;
   scheduling.vocab_size = limits.vocab_size;
   scheduling.eos_ids = limits.eos_ids;

@@ -38,6 +38,7 @@ Scheduler::Scheduler(SchedulerOptions options)
                  options_.batch.max_total_tokens >= options_.context_length,
              options_.batch.max_total_tokens, options_.context_length);
   LMTP_CHECK(options_.debug.max_chunk_tokens >= 0, options_.debug.max_chunk_tokens);
+  LMTP_CHECK(options_.max_drafts >= 0, options_.max_drafts);
   slots_.resize(static_cast<std::size_t>(max_running()));
   for (int slot = max_running(); slot-- > 0;) free_slots_.push_back(slot);
   changes_.ended = free_slots_;  // an agent may have executed the plans of another scheduler
@@ -111,6 +112,7 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   divide(limits);
   plan_admissions();
   plan_prefills();
+  if (options_.max_drafts > 0) plan_drafts();
   claimants_.clear();
   making_ = nullptr;
   if (current().plan.empty()) {
@@ -280,40 +282,56 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   // The logits of a row that was skipped are asked for again, of one that is held the last ones.
   const int num_open = result.skipped ? row.num_logits : result.held ? 1 : 0;
   if (result.skipped) void_row_ahead(sequence);
-  LMTP_CHECK(static_cast<int>(result.tokens.size()) == row.num_logits - num_open,
-             result.tokens.size());
-  sequence.num_computed += row.num_tokens - num_open;
+  const int num_refused = row.num_logits - num_open - static_cast<int>(result.tokens.size());
+  LMTP_CHECK(num_refused >= 0 && num_refused <= row.num_drafts, num_refused, row.num_drafts);
+  LMTP_CHECK(num_open == 0 || row.num_drafts == 0, num_open, row.num_drafts);
+  sequence.num_computed += row.num_tokens - row.num_drafts - num_open;
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
   if (row.first_position >= sequence.num_prompt && !result.skipped) {
-    sequence.share_state->served += std::max(1, row.num_logits);
+    sequence.share_state->served += std::max(1, row.num_logits - num_refused);
   }
   // Later requests often continue a prompt from its end: index its partial block too.
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done);
   const bool was_withheld = sequence.is_end_withheld;
-  const bool keeps_scores = score_cache_.is_on() && sequence.params.reports_raw();
-  has_new_scores_ |= keeps_scores && sequence.kind == RequestKind::kScore;
-  for (TokenResult& token : result.tokens) {
-    TokenEvent entry = next_entry(sequence, std::move(token));
-    if (keeps_scores) keep_score(sequence, entry.logprob);
-    const bool ends = entry.finish_reason != FinishReason::kNone;
-    events_.push_back({sequence.key, std::move(entry)});
-    if (ends) {
-      if (sequence.kind == RequestKind::kGenerate) {
-        kept_places_.keep(sequence.key.connection, sequence.adapter, sequence.tokens, now_);
-      }
-      finish(sequence);
-      return;
+  if (give_tokens(sequence, row, result.tokens)) {
+    if (sequence.kind == RequestKind::kGenerate) {
+      kept_places_.keep(sequence.key.connection, sequence.adapter, sequence.tokens, now_);
     }
+    return finish(sequence);
   }
+  if (row.num_drafts > 0) index_computed(sequence, false);
   if (sequence.kind == RequestKind::kScore) add_scores(sequence);  // others may wait for them
   if (sequence.is_controlled && row.draws() && !result.skipped) set_held(sequence, true);
   if (!result.forced.empty()) force(sequence, result.forced);
   if (was_withheld && !sequence.is_end_withheld) {
     changes_.biases.push_back({sequence.slot, sequence.params.logit_bias});
   }
+}
+
+// Whether the sequence ends by one of them.
+bool Scheduler::give_tokens(Sequence& sequence, const PlanRow& row,
+                            std::vector<TokenResult>& tokens) {
+  const bool keeps_scores = score_cache_.is_on() && sequence.params.reports_raw();
+  has_new_scores_ |= keeps_scores && sequence.kind == RequestKind::kScore;
+  int num_given = 0;
+  bool ends = false;
+  for (TokenResult& token : tokens) {
+    // Of the tokens that the row draws those before this one were its drafts.
+    if (row.num_drafts > 0) sequence.num_computed = sequence.length();
+    TokenEvent entry = next_entry(sequence, std::move(token));
+    if (keeps_scores) keep_score(sequence, entry.logprob);
+    ++num_given;
+    ends = entry.finish_reason != FinishReason::kNone;
+    events_.push_back({sequence.key, std::move(entry)});
+    if (ends) break;
+  }
+  if (options_.max_drafts > 0) {
+    count_drafts(sequence, row, std::max(0, num_given - row.num_scored - 1));
+  }
+  return ends;
 }
 
 TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {

@@ -114,7 +114,7 @@ class ResidentBatchTest : public ::testing::Test {
   }
 
   void note(const scheduler::StepPlan& plan) {
-    slots_.apply(plan.changes);
+    slots_.apply(plan);
     rows_.note(plan.changes);
   }
 

@@ -77,7 +77,7 @@ class StepSamplingTest : public ::testing::Test {
     std::vector<float> copy = logits;
     Outcome outcome;
     scheduler::SlotTable slots;
-    slots.apply(plan.changes);
+    slots.apply(plan);
     outcome.on_device = run(testing::device_under_test(), plan, slots, matrix);
     outcome.on_host = run(kernels::cpu_backend(), plan, slots,
                           kernels::make_matrix(copy.data(), matrix.rows, vocab_size));
@@ -319,6 +319,37 @@ TEST_F(StepSamplingTest, RowsWithoutNumbersFailAlone) {
   const Outcome outcome = choose(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(outcome.on_device.rows[i].error.has_value(), i < 4) << i;
+  }
+}
+
+// They may be of a text that never comes to be.
+TEST_F(StepSamplingTest, LogitsBehindADraftThatAreNotNumbersEndTheRowBeforeThem) {
+  for (const std::size_t broken : {0U, 1U, 2U}) {
+    SCOPED_TRACE(broken);
+    scheduler::StepPlan plan;
+    plan.changes.started.emplace_back().tokens = {1, 2, 3};
+    plan.changes.started.back().slot = 0;
+    plan.rows.push_back(
+        {.slot = 0, .first_position = 2, .num_tokens = 3, .num_logits = 3, .num_drafts = 2});
+    plan.drafts = {4, 5};
+    std::vector<float> logits;
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      const std::vector<float> row = random_row(1003, seed);
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    logits[broken * 1003 + 7] = NAN;
+    scheduler::SlotTable slots;
+    slots.apply(plan);
+    for (const auto* backend : {&testing::device_under_test(), &kernels::cpu_backend()}) {
+      std::vector<float> copy = logits;
+      const auto result =
+          run(*backend, plan, slots,
+              kernels::make_matrix(copy.data(), std::int64_t{3}, std::int64_t{1003}));
+      EXPECT_EQ(result.rows[0].error.has_value(), broken == 0);
+      if (broken > 0) {
+        EXPECT_EQ(result.rows[0].tokens.size(), broken);
+      }
+    }
   }
 }
 

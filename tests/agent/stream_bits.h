@@ -83,7 +83,7 @@ class StreamBits : public ::testing::TestWithParam<Where> {
   // num_blocks: of the KV cache; 0: as many as all streams need.
   static std::unique_ptr<engine::Engine> make_engine(int num_blocks = 0,
                                                      const scheduler::DebugOptions& debug = {},
-                                                     int num_host_blocks = 0) {
+                                                     int num_host_blocks = 0, int max_drafts = 0) {
     agent::AgentOptions options;
     options.source.folder = source_dir() + "/tests/goldens/checkpoints/five-heads-f16";
     options.source.name = options.source.folder;
@@ -105,6 +105,7 @@ class StreamBits : public ::testing::TestWithParam<Where> {
     engine::EngineOptions engine_options;
     engine_options.batch = options.batch;
     engine_options.debug = debug;
+    engine_options.max_drafts = max_drafts;
     engine_options.debug.check_invariants = true;
     return std::make_unique<engine::Engine>(
         std::move(*agent),

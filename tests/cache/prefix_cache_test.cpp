@@ -42,6 +42,30 @@ class PrefixCacheTest : public ::testing::Test {
   PrefixCache cache_{pool_};
 };
 
+TEST_F(PrefixCacheTest, WhatFollowedATextIsFoundUpToTheEndOfItsBlock) {
+  const auto tokens = counting(0, 40);
+  const auto path = insert_path(tokens);
+  const std::span<const TokenId> all(tokens);
+  const auto following = [&](BlockId parent, std::size_t first, std::size_t count) {
+    const auto found = cache_.following(parent, all.subspan(first, count));
+    return std::vector<TokenId>(found.begin(), found.end());
+  };
+  const BlockId root = PrefixCache::root(0);
+  for (std::size_t count = 1; count < kBlockSize; ++count) {
+    EXPECT_EQ(following(root, 0, count),
+              counting(static_cast<int>(count), kBlockSize - static_cast<int>(count)));
+  }
+  EXPECT_EQ(following(path[0], 16, 5), counting(21, 11));
+  EXPECT_EQ(following(path[1], 32, 3), counting(35, 5)) << "a partial block";
+  for (const std::size_t count : {0U, 16U}) EXPECT_TRUE(following(root, 0, count).empty());
+  EXPECT_TRUE(following(path[1], 32, 8).empty()) << "nothing is behind it";
+  EXPECT_TRUE(following(root, 1, 3).empty()) << "another text";
+  EXPECT_TRUE(following(path[0], 0, 3).empty()) << "elsewhere";
+  EXPECT_TRUE(following(PrefixCache::root(1), 0, 3).empty()) << "another namespace";
+  cache_.unpin_path(path);
+  EXPECT_EQ(following(root, 0, 15), counting(15, 1)) << "evictable";
+}
+
 TEST_F(PrefixCacheTest, MatchesFullBlocksAndAPartialOne) {
   const auto tokens = counting(0, 40);
   const auto path = insert_path(tokens);

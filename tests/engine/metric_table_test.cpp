@@ -50,12 +50,13 @@ TEST(MetricTable, ModelInfosFieldsStay) {
       ::testing::ElementsAre(
           "num_steps", "num_steps_ahead", "num_failed_steps", "busy_us", "device_wait_us",
           "num_tokens_computed", "num_prompt_tokens", "num_cached_tokens", "num_partial_hits",
-          "num_generated_tokens", "num_scored_tokens", "num_cached_scores", "num_preemptions",
-          "num_adapter_loads", "num_forced_tokens", "num_masks", "num_late_masks", "mask_wait_us",
-          "num_waiting", "num_running", "num_blocks", "num_blocks_free", "num_blocks_evictable",
-          "num_blocks_pinned", "num_blocks_adapter", "tokens_per_block", "kv_cache_bytes",
-          "num_host_blocks", "num_host_blocks_used", "num_swapped_out", "num_swapped_in",
-          "num_host_hits", "score_cache_bytes", "score_cache_bytes_used"));
+          "num_generated_tokens", "num_accepted_drafts", "num_refused_drafts", "num_scored_tokens",
+          "num_cached_scores", "num_preemptions", "num_adapter_loads", "num_forced_tokens",
+          "num_masks", "num_late_masks", "mask_wait_us", "num_waiting", "num_running", "num_blocks",
+          "num_blocks_free", "num_blocks_evictable", "num_blocks_pinned", "num_blocks_adapter",
+          "tokens_per_block", "kv_cache_bytes", "num_host_blocks", "num_host_blocks_used",
+          "num_swapped_out", "num_swapped_in", "num_host_hits", "score_cache_bytes",
+          "score_cache_bytes_used"));
 }
 
 std::string docs_row(const MetricRow& row) {

@@ -97,6 +97,7 @@ std::vector<Allocations::Step> run(bool ahead, EngineOptions options = {}) {
       return {};
     };
     options.score_cache_bytes = kScoreCacheBytes;
+    const bool has_drafts = options.max_drafts > 0;
     Engine engine(
         std::make_unique<testing::WatchedAgent>(testing::make_fake_agent(agent), allocations),
         {.vocab_size = kVocab, .context_length = 1024, .eos_ids = {}}, std::move(options));
@@ -116,6 +117,7 @@ std::vector<Allocations::Step> run(bool ahead, EngineOptions options = {}) {
     for (const auto& sink : sinks) {
       EXPECT_EQ(sink->wait(), kNumStreams / kNumConnections * kNumTokens);
     }
+    EXPECT_EQ(engine.stats().num_refused_drafts > 1000, has_drafts);
   }
   std::vector<Allocations::Step> full;
   std::ranges::copy_if(allocations.steps(), std::back_inserter(full),
@@ -144,6 +146,18 @@ TEST_P(SteadyState, NorIsThereOneForWhatIsTraced) {
   ASSERT_GE(steps.size(), kWarmUp + kCounted);
   for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) ASSERT_EQ(steps[i].count, 0);
   EXPECT_TRUE((*trace)->is_on());
+}
+
+// But where a step gives more tokens than any before it.
+TEST(SteadyStateTest, NorIsThereOneForDrafts) {
+  EngineOptions options;
+  options.max_drafts = 4;
+  options.debug.eager_drafts = true;
+  const std::vector<Allocations::Step> steps = run(false, options);
+  ASSERT_GE(steps.size(), kWarmUp + kCounted);
+  std::int64_t sum = 0;
+  for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) sum += steps[i].count;
+  EXPECT_LE(sum, 8);
 }
 
 // That the counter counts at all, and on the engine's thread.

@@ -74,6 +74,8 @@ BatchReport BatchMates::run(const engine::ModelLimits& limits, const engine::Eng
   report_.num_partial_hits = after.num_partial_hits - before_.num_partial_hits;
   report_.num_preemptions = after.num_preemptions - before_.num_preemptions;
   report_.num_scored_tokens = after.num_scored_tokens - before_.num_scored_tokens;
+  report_.num_accepted_drafts = after.num_accepted_drafts - before_.num_accepted_drafts;
+  report_.num_refused_drafts = after.num_refused_drafts - before_.num_refused_drafts;
   report_.num_failed_steps = after.num_failed_steps;
   report_.outcomes.assign(outcomes_.begin() + static_cast<std::ptrdiff_t>(batch_begin_),
                           outcomes_.end());
@@ -105,7 +107,7 @@ void BatchMates::count_rows(const scheduler::StepPlan& plan) {
     const std::size_t stream = stream_of_slot_[static_cast<std::size_t>(row.slot)];
     if (stream < batch_begin_ || stream >= order_.size()) continue;
     ++num_batch_rows;
-    report_.max_chunk = std::max(report_.max_chunk, row.num_tokens);
+    report_.max_chunk = std::max(report_.max_chunk, row.num_tokens - row.num_drafts);
   }
   report_.max_rows = std::max(report_.max_rows, static_cast<int>(plan.rows.size()));
   report_.max_batch_rows = std::max(report_.max_batch_rows, num_batch_rows);
@@ -124,24 +126,25 @@ void BatchMates::edit_due(const scheduler::StepPlan& plan) {
     if (edits_ == Edits::kAll && (stream - batch_begin_) % 2 == 1) {
       fork(stream);
     } else {
-      backtrack(stream, row.num_logits);
+      backtrack(stream, row);
     }
   }
 }
 
-// num_coming: tokens that the step at hand gives it before the edit is made.
-void BatchMates::backtrack(std::size_t stream, int num_coming) {
+// row: of the step at hand, which gives it tokens before the edit is made.
+void BatchMates::backtrack(std::size_t stream, const scheduler::PlanRow& row) {
   const std::vector<TokenEvent>& known = outcomes_[stream].entries;
   const auto index = static_cast<int>(stream - batch_begin_);
   const auto num_known = static_cast<int>(known.size());
   const int num_dropped = std::min(1 + 7 * index % kDroppedMax, num_known);
-  const int num_kept = num_known + num_coming - num_dropped;
+  const int num_kept = num_known + row.num_logits - num_dropped;
   Backtrack command{.key = order_[stream].request.key,
                     .num_dropped = num_dropped,
                     .appended = {},
                     .sink = shared_from_this()};
-  // Where it runs ahead, one more may be coming.
-  const int num_appended = runs_ahead_ ? 0 : std::min(num_known - num_kept, 4 * (index % 3));
+  // Where it runs ahead, one more may be coming; of drafts, fewer.
+  const bool is_certain = !runs_ahead_ && row.num_drafts == 0;
+  const int num_appended = !is_certain ? 0 : std::min(num_known - num_kept, 4 * (index % 3));
   for (int i = num_kept; i < num_kept + num_appended; ++i) {
     command.appended.push_back(known[static_cast<std::size_t>(i)].token);
   }

@@ -48,6 +48,8 @@ struct BatchReport {
   std::int64_t num_partial_hits = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_scored_tokens = 0;
+  std::int64_t num_accepted_drafts = 0;
+  std::int64_t num_refused_drafts = 0;
   std::int64_t num_failed_steps = 0;
   int max_rows = 0;        // streams in one step
   int max_batch_rows = 0;  // of them, the batch's
@@ -79,7 +81,7 @@ class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMa
   void note_keys(const scheduler::StepPlan& plan);
   void count_rows(const scheduler::StepPlan& plan);
   void edit_due(const scheduler::StepPlan& plan);
-  void backtrack(std::size_t stream, int num_coming);
+  void backtrack(std::size_t stream, const scheduler::PlanRow& row);
   void fork(std::size_t stream);
   StreamOutcome& outcome_of(StreamId id);
   bool all_submitted() const { return next_ == order_.size(); }

@@ -18,6 +18,7 @@ enum AxisIndex {
   kCache,
   kPreempted,
   kEdited,
+  kDrafts,
   kAdapters,
   kThreads,
   kRanks,
@@ -38,6 +39,7 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
                                          : CacheState::kPartial;
   made.preempted = value(kPreempted) == "yes";
   made.edited = value(kEdited) == "yes";
+  made.max_drafts = std::stoi(value(kDrafts));
   made.adapters = value(kAdapters) == "yes";
   made.num_threads = std::stoi(value(kThreads));
   made.num_ranks = std::stoi(value(kRanks));
@@ -114,6 +116,7 @@ std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_devi
           {"cache", {"cold", "warm", "partial"}},
           {"preempted", {"no", "yes"}},
           {"edited", {"no", "yes"}},
+          {"drafts", on_device ? Values{"0"} : Values{"0", "5"}},
           {"adapters", on_device ? Values{"no"} : Values{"no", "yes"}},
           {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
           {"ranks", on_device ? Values{"1"} : Values{"1", "2", "4"}},
@@ -128,9 +131,10 @@ std::uint64_t Configuration::number() const {
                    : *kv_type == kernels::ElementType::kBF16 ? 256
                                                              : 768;
   std::uint64_t number = 0;
-  for (const int value : {batch, chunk, static_cast<int>(cache),
-                          (preempted ? 1 : 0) + (edited ? 2 : 0) + (adapters ? 4 : 0), num_threads,
-                          static_cast<int>(dtype) + keys + 32 * (num_ranks - 1)}) {
+  for (const int value :
+       {batch, chunk, static_cast<int>(cache),
+        (preempted ? 1 : 0) + (edited ? 2 : 0) + (adapters ? 4 : 0) + 8 * max_drafts, num_threads,
+        static_cast<int>(dtype) + keys + 32 * (num_ranks - 1)}) {
     number = number * 1024 + static_cast<std::uint64_t>(value);
   }
   return number;

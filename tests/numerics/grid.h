@@ -32,6 +32,7 @@ struct Configuration {
   CacheState cache = CacheState::kCold;
   bool preempted = false;
   bool edited = false;
+  int max_drafts = 0;
   bool adapters = false;
   int num_threads = 0;
   int num_ranks = 1;

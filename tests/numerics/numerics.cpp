@@ -25,6 +25,8 @@ struct AxisSums {
   std::int64_t num_partial_hits = 0;
   std::int64_t num_cached_tokens = 0;
   std::int64_t num_scored_tokens = 0;
+  std::int64_t num_accepted_drafts = 0;
+  std::int64_t num_refused_drafts = 0;
   int max_batch_rows = 0;
   int max_chunk = 0;
 
@@ -39,6 +41,8 @@ struct AxisSums {
     num_partial_hits += report.num_partial_hits;
     num_cached_tokens += report.num_cached_tokens;
     num_scored_tokens += report.num_scored_tokens;
+    num_accepted_drafts += report.num_accepted_drafts;
+    num_refused_drafts += report.num_refused_drafts;
     max_batch_rows = std::max(max_batch_rows, report.max_batch_rows);
     max_chunk = std::max(max_chunk, report.max_chunk);
   }
@@ -62,10 +66,12 @@ class Table {
   }
 
   void print() const {
-    std::printf("\n%-10s %-10s %7s %7s %9s %11s %8s %8s %8s %8s %9s\n", "", "", "points", "differ",
-                "preempted", "preemptions", "cached", "scored", "partial", "longest", "together");
-    std::printf("%-10s %-10s %7s %7s %9s %11s %8s %8s %8s %8s %9s\n", "", "", "", "", "streams", "",
-                "tokens", "tokens", "hits", "chunk", "streams");
+    std::printf("\n%-10s %-10s %7s %7s %9s %11s %8s %8s %8s %8s %8s %8s %9s\n", "", "", "points",
+                "differ", "preempted", "preemptions", "cached", "scored", "partial", "drafts",
+                "drafts", "longest", "together");
+    std::printf("%-10s %-10s %7s %7s %9s %11s %8s %8s %8s %8s %8s %8s %9s\n", "", "", "", "",
+                "streams", "", "tokens", "tokens", "hits", "accepted", "refused", "chunk",
+                "streams");
     for (std::size_t i = 0; i < by_backend_.size(); ++i) {
       print_row(i == 0 ? "kernels" : "", by_backend_[i].first, by_backend_[i].second);
     }
@@ -84,10 +90,11 @@ class Table {
  private:
   static void print_row(const std::string& axis, const std::string& value, const AxisSums& sums) {
     const auto number = [](std::int64_t count) { return static_cast<long long>(count); };
-    std::printf("%-10s %-10s %7d %7d %9d %11lld %8lld %8lld %8lld %8d %9d\n", axis.c_str(),
-                value.c_str(), sums.num_points, sums.num_differing, sums.num_preempted,
-                number(sums.num_preemptions), number(sums.num_cached_tokens),
-                number(sums.num_scored_tokens), number(sums.num_partial_hits), sums.max_chunk,
+    std::printf("%-10s %-10s %7d %7d %9d %11lld %8lld %8lld %8lld %8lld %8lld %8d %9d\n",
+                axis.c_str(), value.c_str(), sums.num_points, sums.num_differing,
+                sums.num_preempted, number(sums.num_preemptions), number(sums.num_cached_tokens),
+                number(sums.num_scored_tokens), number(sums.num_partial_hits),
+                number(sums.num_accepted_drafts), number(sums.num_refused_drafts), sums.max_chunk,
                 sums.max_batch_rows);
   }
 

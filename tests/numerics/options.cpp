@@ -104,6 +104,7 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --cache          cold, warm (the same ran before), partial (a prefix that ends inside a block)
   --preempted      no, yes
   --edited         no, yes: forked, or backtracked with tokens put back, while they run
+  --drafts         0, 5: speculation, at most so many of a stream in a step; on a device 0
   --adapters       no, yes: three of four streams have one of three; on a device no
   --threads        1, 2; on a device 1
   --ranks          1, 2, 4: the model is divided among so many; on a device 1

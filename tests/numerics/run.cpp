@@ -172,6 +172,12 @@ std::string check_conditions(const Configuration& configuration, const BatchRepo
     not_so =
         must(report.num_failed_steps == 0, "num_failed_steps is to be 0", report.num_failed_steps);
   }
+  // A few streams may have no token twice.
+  if (const auto num_drafts = report.num_accepted_drafts + report.num_refused_drafts;
+      not_so.empty() && (configuration.max_drafts == 0 || configuration.batch >= 7)) {
+    not_so = must((num_drafts > 0) == (configuration.max_drafts > 0),
+                  "there are to be drafts, or none", num_drafts);
+  }
   if (not_so.empty()) {
     const auto num_edited = std::ranges::count(report.outcomes, true, &StreamOutcome::is_edited);
     not_so = must(num_edited == (configuration.edited ? num_generated(batch) : 0),
@@ -284,6 +290,8 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   engine::EngineOptions engine;
   engine.batch = agent.batch;
   engine.debug = agent.debug;
+  engine.debug.eager_drafts = true;
+  engine.max_drafts = setting.max_drafts;
   // No end-of-text token: every stream has its drawn length.
   const auto progress = [](int) { return true; };
   auto loaded = agent::make_agent(agent, progress);
@@ -372,6 +380,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
   setting.num_threads = configuration.num_threads;
   setting.num_ranks = configuration.num_ranks;
   setting.chunk = configuration.chunk;
+  setting.max_drafts = configuration.max_drafts;
   // While others generate, a step spends at most a quarter of its tokens on prompts.
   setting.batched_tokens = 4 * scored_tokens_max(configuration.batch);
   setting.num_blocks =

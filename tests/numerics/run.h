@@ -70,6 +70,7 @@ class Runner {
     int chunk = 0;  // 0: no limit
     int num_blocks = 0;
     int batched_tokens = 512;
+    int max_drafts = 0;
     Edits edits = Edits::kNone;
     bool as_served = true;  // on a device: with CUDA graphs and steps started ahead
   };

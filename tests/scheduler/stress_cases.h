@@ -18,6 +18,7 @@ struct Case {
   bool runs_ahead = false;
   int adapter_blocks = 0;  // of each adapter; 0: none is used
   int num_host_blocks = 0;
+  int max_drafts = 0;
 };
 
 inline constexpr std::array kCases = {
@@ -28,7 +29,11 @@ inline constexpr std::array kCases = {
     Case{21, 64, 128, false, 3}, Case{21, 64, 128, true, 3}, Case{60, 16, 128, false, 3},
     // With blocks of the host: one, fewer than a stream may need, more than the pool has.
     Case{12, 64, 128, false, 0, 1}, Case{10, 16, 128, true, 0, 5}, Case{18, 33, 256, true, 0, 40},
-    Case{12, 64, 128, false, 0, 200}, Case{21, 64, 128, true, 3, 12}};
+    Case{12, 64, 128, false, 0, 200}, Case{21, 64, 128, true, 3, 12},
+    // With drafts.
+    Case{500, 64, 128, false, 0, 0, 4}, Case{12, 64, 128, false, 0, 0, 7},
+    Case{18, 33, 256, false, 0, 0, 16}, Case{21, 64, 128, false, 3, 0, 3},
+    Case{12, 64, 128, false, 0, 5, 5}};
 
 // By the number of the case: none are kept, a few, some, all.
 inline constexpr std::array<std::int64_t, 4> kScoreCacheBytes = {0, 20'000, 200'000, 64 << 20};

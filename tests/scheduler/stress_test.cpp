@@ -101,6 +101,8 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     options.batch.max_tokens = shape().max_batched_tokens;
     options.batch.max_adapters = 3;
     options.score_cache_bytes = score_cache_bytes();
+    options.max_drafts = shape().max_drafts;
+    options.debug.eager_drafts = true;
     return options;
   }
 
@@ -381,11 +383,12 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     if (!is_known && !scores) take_forced(stream);
   }
 
-  // Of some rows that draw, what follows is certain.
+  // Of some rows that draw, what follows is certain. Streams of which that is said have no drafts.
   void force(const StepPlan& plan, StepResult& result) {
     for (std::size_t i = 0; i < plan.rows.size(); ++i) {
       const Sequence* const sequence = scheduler().sequence_of(plan, i);
       if (sequence == nullptr || !plan.rows[i].draws() || below(8) != 0) continue;
+      if (plan.rows[i].num_drafts > 0) continue;
       result.rows[i].forced = random_tokens(1 + below(20));
       streams_.at(sequence->key.stream).forced = result.rows[i].forced;
     }
@@ -467,6 +470,8 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     EXPECT_GT(scheduler().counters().num_swapped_out, 100);
     EXPECT_GT(scheduler().counters().num_host_hits, shape().num_host_blocks > 1 ? 5 : 0);
   }
+  EXPECT_EQ(scheduler().counters().num_accepted_drafts > 100, shape().max_drafts > 0);
+  EXPECT_EQ(scheduler().counters().num_refused_drafts > 100, shape().max_drafts > 0);
   if (shape().runs_ahead) {
     EXPECT_GT(driver_.num_steps_ahead(), 100);
   }

@@ -213,7 +213,7 @@ class FakeAgent : public scheduler::ModelAgent {
     }
     LMTP_CHECK(under_way_.size() < (options_.runs_ahead ? 2 : 1), under_way_.size());
     const bool is_ahead = !under_way_.empty();
-    slots_.apply(plan.changes);
+    slots_.apply(plan);
     drawn_.clear();
     if (is_ahead && under_way_.back().result) {
       for (const auto& row : under_way_.back().result->rows) {

@@ -44,6 +44,14 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
                  "it computes nothing; some 100 bytes a token, taken as it is used; 0 is none")
       ->type_name("SIZE")
       ->capture_default_str();
+  app.add_option(
+         "--speculate", options.max_drafts,
+         "Tokens that may be drawn next, by the stream's own text and by what is cached, go "
+         "through the model with the last one, at most so many of a stream; text and "
+         "log probabilities are the same. For few streams whose text repeats; 0 is none")
+      ->check(CLI::Range(0, catalog::kDraftsMax))
+      ->type_name("N")
+      ->capture_default_str();
   app.add_option("--max-batched-tokens", options.batch.max_tokens, "Tokens that a step computes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")

@@ -19,6 +19,11 @@ namespace lmtp::tools {
 Result<void> check_device(const ServeOptions& options) {
   const Result<std::optional<int>> device = catalog::parse_device(options.device);
   if (!device) return device.error();
+  if (device->has_value() && options.max_drafts > 0) {
+    return Error{ErrorCode::kInvalid,
+                 "--speculate: is for a CPU; a device starts steps before it is known what the "
+                 "last one draws. Leave it out"};
+  }
   if (device->has_value()) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(**device);
     if (!probe.available) return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};

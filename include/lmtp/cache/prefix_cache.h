@@ -65,6 +65,8 @@ class PrefixCache {
   // partial block is freed, a full one is from then on found by all its tokens only.
   static constexpr int kMaxSiblings = 512;
   static constexpr int kFamilyTokens = 4;
+  // Siblings that following() looks at.
+  static constexpr int kFollowingMax = 16;
 
   // `pool` outlives the cache. Blocks of the host are numbered behind those of the pool.
   // REQUIRES: num_host_blocks >= 0
@@ -80,6 +82,10 @@ class PrefixCache {
   // The longest cached prefix of `tokens` in that namespace. Pins nothing; valid until the next
   // change.
   PrefixMatch match(int name_space, std::span<const TokenId> tokens) const;
+
+  // What the text of a node below `parent`, a root or a full node, has behind these tokens; empty:
+  // none is found that begins with them and goes on. Valid until the next change.
+  std::span<const TokenId> following(BlockId parent, std::span<const TokenId> tokens) const;
 
   // A block pinned once for the caller: a free one, else the least recently used evictable one,
   // which goes to the host, or is removed from the index; where that is an idle adapter's, it loses

@@ -18,6 +18,8 @@ namespace lmtp::catalog {
 
 inline constexpr int kTensorParallelMax = model::kRanksMax;
 
+inline constexpr int kDraftsMax = 16;
+
 struct ModelOptions {
   std::string device = "cpu";           // as parse_device reads it
   int tensor_parallel_size = 1;         // [1, kTensorParallelMax]: ranks of each model
@@ -30,6 +32,7 @@ struct ModelOptions {
   std::int64_t kv_cache_bytes = 0;      // 0: by what is free
   std::int64_t swap_bytes = 0;          // of the host, for what a device's KV cache has no place
   std::int64_t score_cache_bytes = kDefaultScoreCacheBytes;  // engine::EngineOptions
+  int max_drafts = 0;                                        // as well; 0 on a device
   BatchLimits batch;
   int max_input_tokens = 0;  // engine::ModelLimits
   int max_total_tokens = 0;  // as well

@@ -50,6 +50,7 @@ struct EngineOptions {
   std::shared_ptr<trace::Trace> trace;  // null: none
   std::string name;                     // of the model there
   std::int64_t score_cache_bytes = 0;   // >= 0: of cache::ScoreCache
+  int max_drafts = 0;  // >= 0: of a stream in a step; then no step is started ahead
   scheduler::DebugOptions debug;
 };
 

@@ -11,7 +11,9 @@ struct SchedulerCounters {
   std::int64_t num_cached_tokens = 0;    // of those, found in the prefix cache
   std::int64_t num_partial_hits = 0;     // requests whose cached prefix ended inside a block
   std::int64_t num_generated_tokens = 0;
-  std::int64_t num_forced_tokens = 0;  // of those, by RowResult::forced
+  std::int64_t num_forced_tokens = 0;    // of those, by RowResult::forced
+  std::int64_t num_accepted_drafts = 0;  // of those, by PlanRow::num_drafts
+  std::int64_t num_refused_drafts = 0;   // of num_tokens_computed: the other drafts
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_cached_scores = 0;  // of those, from the score cache
   std::int64_t num_preemptions = 0;

@@ -13,6 +13,7 @@ struct DebugOptions {
   int max_prefill_ms = 100;       // >= 0: of prefill beside decodes, by measure; 0: by tokens alone
   int max_alone_ms = 300;         // >= 0: of a step without decodes, by measure; 0: by tokens alone
   bool run_ahead = true;          // use ModelAgent::runs_ahead(), where the agent has it
+  bool eager_drafts = false;      // as many as fit, whatever became of those before
   bool check_invariants = false;  // after each step; aborts if they do not hold
   bool decode_graphs = true;      // on a device: launch repeated decode steps as graphs
   // Must outlive the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().

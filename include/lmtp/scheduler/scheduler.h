@@ -35,6 +35,7 @@ struct SchedulerOptions {
   int context_length = 0;              // the pool must hold one such sequence: see min_blocks
   std::int64_t score_cache_bytes = 0;  // >= 0: of log probabilities that are kept
   BatchLimits batch;                   // of a step
+  int max_drafts = 0;                  // >= 0: of a sequence in a step; then none is planned ahead
   int vocab_size = 0;                  // >= 1: bits of masks beyond it do not count
   std::vector<TokenId> eos_ids;
   DebugOptions debug;
@@ -70,6 +71,8 @@ struct SchedulerEvent {
 // - A sequence with an adapter runs where its weights have blocks, and no more adapters than
 //   batch.max_adapters have sequences that run. The weights of idle ones stay in their blocks until
 //   these are needed.
+// - Where drafts are asked for, a row that draws has tokens behind its own that may be drawn next,
+//   of what the others leave of a step. What is drawn is the same with and without.
 // - For a share that waits and runs less than its part, the youngest sequence of the share that
 //   runs most is preempted; at once where it runs nothing.
 // - With batch.max_total_tokens none is preempted: a sequence is admitted if all that it and the
@@ -148,7 +151,7 @@ class Scheduler {
   // only a preemption frees. Steps write keys and values in order, so what is written for a
   // sequence that turns out to have ended is overwritten later. Valid until it is committed or
   // aborted; the commit before makes it the plan.
-  // REQUIRES: plan() was not empty, and there is no plan ahead.
+  // REQUIRES: plan() was not empty, there is no plan ahead, and max_drafts is 0.
   const StepPlan& plan_ahead(const StepLimits& limits = {});
 
   // How many log probabilities that are known from before add() and commit() give from here on: so
@@ -240,6 +243,10 @@ class Scheduler {
   void plan_prefill(Sequence& sequence, int most);
   bool is_prefill(const Sequence& sequence) const;
   void plan_admissions();
+  void plan_drafts();
+  bool may_draft(const Sequence& sequence) const;
+  void add_drafts(const Sequence& sequence, int count, std::vector<TokenId>& drafts) const;
+  void count_drafts(Sequence& sequence, const PlanRow& row, int num_accepted);
   bool plan_row(Sequence& sequence, int num_tokens);
   void take_slot(Sequence& sequence);
   void leave_slot(Sequence& sequence);
@@ -308,6 +315,7 @@ class Scheduler {
   }
 
   void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result);
+  bool give_tokens(Sequence& sequence, const PlanRow& row, std::vector<TokenResult>& tokens);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
   void keep_score(Sequence& sequence, float logprob);
   void add_scores(Sequence& sequence);
@@ -349,6 +357,7 @@ class Scheduler {
   std::vector<Sequence*> slots_;        // [max_running()]; null: free
   std::vector<BlockId> copy_sources_;   // pinned until the step is over
   std::vector<Sequence*> claimants_;    // waiting; others were preempted for them
+  int draft_credit_ = 0;                // what refused drafts may cost yet
   int prefill_left_ = 0;                // tokens that may still be planned for prefills
   int cached_left_ = 0;                 // the same for almost cached sequences
   // Of prefill_left_, for waiting sequences: what no running prefill needs, and what the oldest one

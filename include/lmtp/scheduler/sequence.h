@@ -73,6 +73,11 @@ struct Sequence {
   int scores_end = 0;
   RowInFlight in_flight;
 
+  // Speculation: so many drafts next, not before this step, and then a pause if they are refused.
+  int num_drafts_next = 1;
+  std::int64_t drafts_from = 0;
+  int draft_pause = 32;
+
   SamplingParams params;
   int num_resumed = 0;                 // of the prompt's last tokens, those that count as generated
   std::shared_ptr<StopChecker> stops;  // null: none

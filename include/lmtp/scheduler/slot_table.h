@@ -14,7 +14,7 @@ namespace lmtp::scheduler {
 struct SlotState {
   StreamKey key;
   int adapter = 0;
-  // Without those that steps drew which were not collected yet.
+  // Without those that steps drew which were not collected yet. With the drafts of such a step.
   std::vector<TokenId> tokens;
   // blocks[i] holds tokens [i * kBlockSize, (i + 1) * kBlockSize).
   std::vector<BlockId> blocks;
@@ -22,17 +22,21 @@ struct SlotState {
   TokenCounts counts;  // kept by whoever needs it
 };
 
-// The token that a row draws.
+// The tokens that a row draws.
 struct SlotDraw {
-  int slot = -1;  // none
-  int position = 0;
+  int slot = -1;     // none
+  int position = 0;  // of the first
+  int num_scored = 0;
+  int num_drafts = 0;
 };
 
 // Owner: a ModelAgent; one thread.
 class SlotTable {
  public:
-  // Begins a plan. REQUIRES: the changes of all plans before it have been applied.
-  void apply(const SlotChanges& changes) {
+  // Begins a plan. REQUIRES: those before it have been applied; where it has drafts, append() has
+  // been called for them, too.
+  void apply(const StepPlan& plan) {
+    const SlotChanges& changes = plan.changes;
     for (const int slot : changes.ended) {
       if (is_in_use(slot)) slots_[index(slot)] = {};
     }
@@ -58,25 +62,45 @@ class SlotTable {
       blocks[to] = block;
     }
     for (const SlotBias& bias : changes.biases) at(bias.slot).params.logit_bias = bias.logit_bias;
+    auto draft = plan.drafts.begin();
+    for (const PlanRow& row : plan.rows) {
+      if (row.num_drafts == 0) continue;
+      std::vector<TokenId>& tokens = at(row.slot).tokens;
+      tokens.insert(tokens.end(), draft, draft + row.num_drafts);
+      draft += row.num_drafts;
+    }
   }
 
   // What each row of the plan draws: `draws` is for append(), once the step is collected.
   static void list_draws(const StepPlan& plan, std::vector<SlotDraw>& draws) {
     draws.clear();
     for (const PlanRow& row : plan.rows) {
-      draws.push_back({row.draws() ? row.slot : -1, row.first_position + row.num_tokens});
+      draws.push_back({.slot = row.draws() ? row.slot : -1,
+                       .position = row.first_position + row.num_tokens - row.num_drafts,
+                       .num_scored = row.num_scored,
+                       .num_drafts = row.num_drafts});
     }
   }
-  // The tokens that a step drew are known now. What was drawn behind the end of a sequence, or
-  // behind a row that was skipped, is passed over.
-  void append(const std::vector<SlotDraw>& draws, const StepResult& result) {
+  // The tokens that a step drew are known now, and so are the drafts among them: the refused ones
+  // are forgotten, and what was drawn behind them leaves the result. What was drawn behind the end
+  // of a sequence, or behind a row that was skipped, is passed over.
+  void append(const std::vector<SlotDraw>& draws, StepResult& result) {
     LMTP_CHECK(draws.size() == result.rows.size(), draws.size(), result.rows.size());
     for (std::size_t i = 0; i < draws.size(); ++i) {
-      const RowResult& row = result.rows[i];
-      if (!is_in_use(draws[i].slot) || row.error || row.skipped || row.held) continue;
-      std::vector<TokenId>& tokens = slots_[index(draws[i].slot)].tokens;
-      if (static_cast<int>(tokens.size()) != draws[i].position) continue;
-      tokens.push_back(row.tokens.back().token);
+      RowResult& row = result.rows[i];
+      const SlotDraw& draw = draws[i];
+      if (!is_in_use(draw.slot) || row.error || row.skipped || row.held) continue;
+      std::vector<TokenId>& tokens = slots_[index(draw.slot)].tokens;
+      if (static_cast<int>(tokens.size()) != draw.position + draw.num_drafts) continue;
+      auto known = tokens.begin() + draw.position;
+      auto drawn = row.tokens.begin() + draw.num_scored;
+      while (known != tokens.end() && *known == drawn->token && drawn + 1 != row.tokens.end()) {
+        ++known;
+        ++drawn;
+      }
+      tokens.erase(known, tokens.end());
+      tokens.push_back(drawn->token);
+      row.tokens.erase(drawn + 1, row.tokens.end());
     }
   }
 

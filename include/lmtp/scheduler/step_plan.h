@@ -84,9 +84,12 @@ struct PlanRow {
   int num_tokens = 0;  // >= 1
   // Logits are wanted for the last num_logits of these tokens; 0 for an unfinished prefill. The
   // first num_scored of them are of tokens that are followed in the sequence already, and give the
-  // log probability of what follows; from the one that is left, if there is one, a token is drawn.
+  // log probability of what follows; from each of those that are left a token is drawn.
   int num_logits = 0;
-  int num_scored = 0;  // [num_logits - 1, num_logits]; 0 where num_logits is
+  int num_scored = 0;  // 0 where num_logits is
+  // The last num_drafts of these tokens are not the sequence's: StepPlan::drafts guesses that they
+  // will be drawn. num_logits - num_scored is one more, or 0 or 1 where there are none.
+  int num_drafts = 0;
   // Of a plan made ahead: the row of the plan before it that samples this row's one input token,
   // which is not known yet; else -1.
   int input_row = -1;
@@ -128,6 +131,7 @@ struct StepPlan {
   std::vector<AdapterLoad> adapter_loads;
   std::vector<BlockCopy> copies;  // in this order
   std::vector<PlanRow> rows;
+  std::vector<TokenId> drafts;  // of all rows, in their order
   std::vector<AdmittedSequence> admitted;
   std::vector<SequenceNotice> notices;  // in the order in which it happened
   int num_admissions = 0;               // of `admitted`, and of preempted sequences
@@ -151,6 +155,7 @@ inline void StepPlan::clear() {
   adapter_loads.clear();
   copies.clear();
   rows.clear();
+  drafts.clear();
   admitted.clear();
   notices.clear();
   num_admissions = num_tokens = num_logits = 0;
@@ -180,8 +185,9 @@ struct TokenResult {
 
 // The result of one row of the plan.
 struct RowResult {
-  std::vector<TokenResult> tokens;  // [num_logits]
-  std::optional<Error> error;       // this row alone failed
+  // [num_logits], less one for each draft that was refused: it was not drawn, or one before it.
+  std::vector<TokenResult> tokens;
+  std::optional<Error> error;  // this row alone failed
   // Its mask was late (RowMask): nothing was chosen, tokens is empty. The tokens of which logits
   // were wanted go through the model again.
   bool skipped = false;
