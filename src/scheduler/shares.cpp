@@ -106,6 +106,10 @@ void Scheduler::preempt_for_shares() {
 void Scheduler::preempt_for(Sequence& claimant, int share) {
   const cache::PrefixMatch match = match_prefix(claimant);
   if (another_computes_prefix(claimant, match.num_tokens())) return;
+  // Looking for victims takes time, so not where all of them would be too few.
+  const int num_most =
+      num_freed_at_most(share) + adapter_blocks_without(running_, claimant.adapter);
+  if (!fits(claimant, match, claimant.num_to_compute() + 1, num_most)) return;
   const int num_free = max_running() - num_running() - static_cast<int>(claimants_.size());
   std::vector<Sequence*> victims;
   int num_blocks = 0;  // that they hold alone or are expected to need
@@ -126,6 +130,16 @@ void Scheduler::preempt_for(Sequence& claimant, int share) {
     sequence->protected_until = step_ + kProtectedSteps;
   }
   claimants_.push_back(&claimant);
+}
+
+// Blocks of all that next_victim() may give, and what they are expected to need.
+int Scheduler::num_freed_at_most(int share) const {
+  int num_blocks = 0;
+  for (const Sequence* s : running_) {
+    if (s->share_state->num_running <= share || step_ < s->protected_until) continue;
+    num_blocks += static_cast<int>(s->blocks.size()) + blocks_expected(*s);
+  }
+  return num_blocks;
 }
 
 // The youngest unprotected sequence of the one that runs most, and more than the share; null if

@@ -231,6 +231,7 @@ class Scheduler {
   bool may_claim(const Sequence& sequence, std::int64_t step) const;
   void preempt_for_shares();
   void preempt_for(Sequence& claimant, int share);
+  int num_freed_at_most(int share) const;
   Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;
 
   bool has_waiting() const;
