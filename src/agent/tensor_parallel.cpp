@@ -181,7 +181,8 @@ Result<std::unique_ptr<ModelAgent>> make_tensor_parallel(const AgentOptions& opt
                                                          const MakeRank& make) {
   LMTP_CHECK(options.num_ranks >= 2 && options.debug.rank_timeout_ms >= 1, options.num_ranks);
   const std::chrono::milliseconds timeout(options.debug.rank_timeout_ms);
-  auto group = model::make_rank_group(options.transport, options.num_ranks, timeout);
+  auto group = model::make_rank_group(options.transport, options.num_ranks, timeout,
+                                      options.cuda_device.value_or(-1));
   if (!group) {
     return Error{group.error().code, "--communicator: " + group.error().message};
   }

@@ -88,7 +88,9 @@ agent::AgentOptions agent_options(const ModelSource& source, const model::ModelC
   agent.config = config;
   agent.cuda_device = cuda_device;
   agent.num_ranks = options.tensor_parallel_size;
-  agent.transport = parse_communicator(options.communicator, options.tensor_parallel_size).value();
+  agent.transport = parse_communicator(options.communicator, options.tensor_parallel_size,
+                                       cuda_device.has_value())
+                        .value();
   agent.num_threads = options.num_threads;
   agent.batch = options.batch;
   agent.force = options.force;

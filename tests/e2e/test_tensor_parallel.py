@@ -22,7 +22,8 @@ def served(*options):
 
 
 def refused(*arguments, program=None):
-    done = subprocess.run([program or bin_dir() / "lmtp-serve", *arguments, "--port", "0", *OPTIONS],
+    program = program or bin_dir() / "lmtp-serve"
+    done = subprocess.run([program, *arguments, "--port", "0", *OPTIONS],
                           capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     return done.stderr
@@ -124,8 +125,9 @@ def test_what_cannot_be_is_refused_in_a_line():
     said = refused("demo", "--tp", "2", "--lora-modules", f"tales={adapters / 'demo'}")
     assert "adapters are not divided among ranks yet" in said
     assert "give --tensor-parallel-size" in refused("demo", "--communicator", "gloo")
+    assert "give --cuda" in refused("demo", "--tp", "2", "--communicator", "nccl")
     said = refused("demo", "--tp", "2", "--communicator", "mpi")
-    assert "--communicator: 'mpi' is unknown; allowed are auto, local and gloo\n" in said
+    assert "--communicator: 'mpi' is unknown; allowed are auto, local, gloo and nccl\n" in said
     done = subprocess.run([bin_dir() / "lmtp-serve", "demo", "--tp", "65"],
                           capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert done.returncode == 2 and "--tensor-parallel-size" in done.stderr

@@ -107,6 +107,13 @@ TEST(ServeOptions, TensorParallelSizeHasTheNamesThatOthersGiveIt) {
   EXPECT_NE(mistake_of({"demo", "--tp", "0"}).find("--tensor-parallel-size"), std::string::npos);
 }
 
+TEST(ServeOptions, OfRanksGoToTheServersOfALayout) {
+  EXPECT_EQ(options_of({"demo"}).communicator, "auto");
+  EXPECT_EQ(options_of({"demo", "--tp", "2", "--communicator", "gloo"}).communicator, "gloo");
+  EXPECT_EQ(options_of({"demo", "--layout", "2x2", "--communicator", "gloo"}).child_arguments,
+            (std::vector<std::string>{"--communicator=gloo", "--tensor-parallel-size=2"}));
+}
+
 TEST(ServeOptions, OfConnectionsAreRead) {
   const ServeOptions options = options_of(
       {"demo", "--max-read-buffers", "32MiB", "--max-write-queues", "1GiB", "--allow-origin",

@@ -44,6 +44,7 @@ SANITIZER_SECONDS = 120
 SANITIZER_ROW = "compute-sanitizer"
 SANITIZER_PLACE = "/usr/local/cuda/bin/compute-sanitizer"
 RANKS_ROW = "demo in float32 in 2 ranks, on 2 devices, against transformers in float32"
+NCCL_ROW = "the same ranks, connected by NCCL"
 NUMERICS_END = "configurations were not as wanted"  # in the last line of a whole seed
 NUMERICS_ROW = "numerics contract: batch, chunks, cache, preemption, graphs"
 
@@ -56,6 +57,7 @@ def run(check):
     for dtype in TOLERANCES:
         check.guarded(golden_row(dtype), run_goldens, dtype)
     check.guarded(RANKS_ROW, run_ranks)
+    check.guarded(NCCL_ROW, run_nccl)
     check.guarded(NUMERICS_ROW, run_numerics)
     check.guarded(SANITIZER_ROW, run_sanitizer)
 
@@ -152,6 +154,14 @@ def run_ranks(check):
         check.report.add(RANKS_ROW, NOT_RUN, notes="it needs two devices")
         return
     run_goldens(check, "float32", RANKS_ROW, "--tensor-parallel-size", "2")
+
+
+def run_nccl(check):
+    if not check.on_gpu or num_devices_from(check.device) < 2:
+        check.report.add(NCCL_ROW, NOT_RUN, notes="it needs two devices")
+        return
+    options = ("--tensor-parallel-size", "2", "--communicator", "nccl")
+    run_goldens(check, "float32", NCCL_ROW, *options)
 
 
 def run_goldens(check, dtype, row=None, *options):

@@ -19,7 +19,8 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str();
   app.add_option("--communicator", options.communicator,
                  "What carries the sums of ranks: local, the memory of this process; gloo, c10d's "
-                 "connections through the loopback interface; or auto: local")
+                 "connections through the loopback interface; nccl, between CUDA devices; or auto: "
+                 "local")
       ->type_name("C")
       ->capture_default_str();
   app.add_option(

@@ -39,8 +39,8 @@ Result<void> check_device(const ServeOptions& options) {
         "--swap-space: on a CPU keys and values are in the host's memory already; leave it "
         "out, and give --kv-cache more"};
   }
-  const Result<void> communicator =
-      catalog::check_communicator(options.communicator, options.tensor_parallel_size);
+  const Result<void> communicator = catalog::check_communicator(
+      options.communicator, options.tensor_parallel_size, device->has_value());
   if (!communicator) return communicator.error();
   const auto kv_cache = catalog::parse_kv_cache_dtype(options.kv_cache_dtype);
   if (!kv_cache) return kv_cache.error();

@@ -15,9 +15,10 @@ namespace lmtp::model {
 enum class Transport {
   kLocal,  // the memory of this process
   kGloo,   // c10d's gloo: connections through the loopback interface
+  kNccl,   // NCCL, between CUDA devices
 };
 
-// "local", "gloo".
+// "local", "gloo", "nccl".
 const char* transport_name(Transport transport);
 
 // Owner: who starts the ranks' threads; it outlives them.
@@ -40,9 +41,14 @@ class RankGroup {
   virtual void abort(const std::string& reason) = 0;
 };
 
-// timeout: of each sum. The error says why there is no such transport here, and what to do.
-// REQUIRES: 1 <= count <= kRanksMax.
+// timeout: of each sum. first_device: the driver's number of the first rank's device; -1: none has
+// one. The error says why there is no such transport here, and what to do.
+// REQUIRES: 1 <= count <= kRanksMax; NCCL's ranks have devices.
 Result<std::unique_ptr<RankGroup>> make_rank_group(
-    Transport transport, int count, std::chrono::milliseconds timeout = RankGroup::kTimeout);
+    Transport transport, int count, std::chrono::milliseconds timeout = RankGroup::kTimeout,
+    int first_device = -1);
+
+// Whether there is one here: connects ranks, but for NCCL's, whose library is loaded and no more.
+Result<void> check_transport(Transport transport, int count);
 
 }  // namespace lmtp::model
