@@ -136,7 +136,8 @@ class ConnectedGroup : public GlooGroup {
     for (const auto& end : ends_) {
       try {
         end->abort();
-      } catch (const std::exception&) {  // its connections have failed already
+      } catch (const std::exception&) {
+        continue;  // its connections have failed already
       }
     }
   }
