@@ -64,7 +64,7 @@ async def measure(connections, load, num_streams, options):
 async def run(servers, options):
     async with contextlib.AsyncExitStack() as stack:
         connections = [await stack.enter_async_context(Connection(s.endpoint)) for s in servers]
-        for load in LOADS:
+        for load in options.loads.split(","):
             for num_streams in map(int, options.streams.split(",")):
                 pairs = await measure(connections, load, num_streams, options)
                 ratios = sorted(b / a for a, b, _ in pairs)
@@ -82,6 +82,7 @@ def main():
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--speculate", type=int, default=8)
+    parser.add_argument("--loads", default=",".join(LOADS))
     parser.add_argument("--streams", default="1,4,16")
     parser.add_argument("--tokens", type=int, default=200, help="of each stream")
     parser.add_argument("--pairs", type=int, default=9)

@@ -17,8 +17,7 @@
 namespace lmtp::catalog {
 
 inline constexpr int kTensorParallelMax = model::kRanksMax;
-
-inline constexpr int kDraftsMax = 16;
+inline constexpr int kDraftsMax = 16;  // of ModelOptions::max_drafts
 
 struct ModelOptions {
   std::string device = "cpu";           // as parse_device reads it
