@@ -49,9 +49,13 @@ class LocalRanks::Meeting {
       changed_.notify_all();
       return matrices_;
     }
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
     const auto is_over = [&] { return num_begun_ != begun || !abort_reason_.empty(); };
-    if (!changed_.wait_until(lock, deadline, is_over)) end_group(absent_text());
+    // In parts: a process that was stopped for a while (SIGSTOP) loses one of them.
+    bool has_come = false;
+    for (int part = 0; part < kParts && !has_come; ++part) {
+      has_come = changed_.wait_for(lock, timeout_ / kParts, is_over);
+    }
+    if (!has_come) end_group(absent_text());
     if (num_begun_ == begun) throw_if_aborted();
     return matrices_;
   }
@@ -74,6 +78,8 @@ class LocalRanks::Meeting {
   }
 
  private:
+  static constexpr int kParts = 8;
+
   int count() const { return static_cast<int>(matrices_.size()); }
 
   // Under the mutex, as all below.

@@ -1,10 +1,13 @@
 // Sums over ranks, whatever carries them: their order, and what becomes of the others where one
 // fails.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -190,6 +193,33 @@ TEST_P(RankGroupTest, ARankThatFailsEndsTheSumsOfTheOthers) {
   } catch (const RankError& error) {
     EXPECT_EQ(error.what(), reason);
   }
+}
+
+// SIGSTOP and SIGCONT, as by Ctrl-Z and `fg`: the time in between is nobody's fault.
+TEST(LocalRanksTest, AProcessThatWasStoppedForLongerThanTheTimeoutGoesOn) {
+  using std::chrono::milliseconds;
+  constexpr int kRounds = 40;
+  const pid_t stopper = fork();
+  ASSERT_GE(stopper, 0);
+  if (stopper == 0) {
+    constexpr useconds_t kMillisecond = 1000;
+    usleep(300 * kMillisecond);
+    kill(getppid(), SIGSTOP);
+    for (int i = 0; i < 4; ++i) usleep(500 * kMillisecond);
+    kill(getppid(), SIGCONT);
+    _exit(0);
+  }
+  LocalRanks ranks(2, milliseconds(800));
+  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+    RankMatrix own;
+    for (int round = 0; round < kRounds; ++round) {
+      // So that the other one waits, nearly always.
+      if (communicator.shard().rank == 1) std::this_thread::sleep_for(milliseconds(20));
+      communicator.sum(own.stream, own.matrix);
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(errors.size()));
+  EXPECT_EQ(waitpid(stopper, nullptr, 0), stopper);
 }
 
 class RankGroupTimeoutTest : public ::testing::TestWithParam<Transport> {};
