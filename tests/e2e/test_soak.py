@@ -1,25 +1,32 @@
-"""tools/soak with few connections; under a sanitizer too, which finds what no table shows."""
+"""tools/soak for seconds; under a sanitizer too, which finds what no table shows."""
 
 import pytest
 import soak
 from lmtp_socket import uses_a_sanitizer
+from rounds import GROWTH_MAX, memory_growth
 from servers import LmtpServe
 
-CONNECTIONS, STREAMS, ROUNDS = 16, 4, 3
+PLACES, STREAMS, ROUNDS, SECONDS, SEED = 16, 4, 3, 3, 7
 
 
 @pytest.fixture(scope="module")
-def outcome():
+def programs():
+    return soak.programs_alone("demo", SEED)
+
+
+@pytest.fixture(scope="module")
+def outcome(programs):
     with LmtpServe("demo", "--kv-cache", "8MiB") as server:
         sanitized = uses_a_sanitizer(server)
-        rounds = soak.soak(server, CONNECTIONS, STREAMS, ROUNDS)
+        rounds = soak.soak(server, programs, PLACES, STREAMS, ROUNDS, SECONDS, SEED)
     return server, rounds, sanitized
 
 
-def test_everything_finishes_whole(outcome):
+def test_each_stream_gets_what_it_gets_alone(outcome):
     server, rounds, _ = outcome
     assert len(rounds) == ROUNDS
-    assert soak.all_whole(rounds, CONNECTIONS * STREAMS), rounds
+    assert soak.all_right(rounds), rounds
+    assert sum(r["left"] for r in rounds) > 0 and sum(r["attacks"] for r in rounds) > 0
     assert server.exit_code == 0, server.log_tail
 
 
@@ -27,4 +34,14 @@ def test_memory_is_flat(outcome):
     _, rounds, sanitized = outcome
     if sanitized:
         pytest.skip("a sanitizer keeps what is freed")
-    assert soak.memory_growth(rounds) <= soak.GROWTH_MAX
+    assert memory_growth(rounds) <= GROWTH_MAX
+
+
+def test_other_bits_are_found(programs):
+    """A stream that is compared with another one's tokens."""
+    ordinary, slow = programs
+    first, second = (next(p for p in ordinary[i:] if p[0][0].verb == "GENERATE") for i in (0, 40))
+    first[0][0].alone, second[0][0].alone = second[0][0].alone, first[0][0].alone
+    with LmtpServe("demo", "--kv-cache", "8MiB") as server:
+        [found] = soak.soak(server, ([first, second], slow), 4, 2, 1, 1, SEED)
+    assert found["wrong"] > 0 and not soak.all_right([found])

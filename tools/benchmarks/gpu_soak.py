@@ -8,7 +8,8 @@ import time
 
 from gpu_report import FAILED, MEASURED, NOT_RUN, PASSED
 from gpu_run import ANSWER_SECONDS, query_device
-from soak import draw, is_whole, memory_growth
+from rounds import GROWTH_MAX, WARM_ROUNDS, memory_growth
+from soak_programs import draw
 from wire import Connection, StreamError
 
 SECONDS = 300
@@ -18,9 +19,17 @@ CANCELLED_OF_TEN = 3
 CANCELLED_AFTER_MAX_S = 0.1
 LONG_PROMPT, LONG_SHARE = 16, 1.25  # of the cache, that the long streams of a round would fill
 ROUND_TIMEOUT_S = 120
-GROWTH_MAX = 0.05
-WARM_ROUNDS = 2
 COUNTS = ("finished", "cancelled", "lost", "broken", "stray", "tokens")
+
+
+def is_whole(verb, request, count, entries):
+    """The stream has all its tokens, in order, and its end is the last of them."""
+    if [e for e in entries[:-1] if e["finish_reason"]] or not entries:
+        return False
+    if verb == "SCORE":
+        return [e["token"] for e in entries] == request["scored"]
+    stopped = len(entries) < count and entries[-1]["finish_reason"] == "stop"
+    return len(entries) == count or stopped
 
 
 async def cancel_later(c, rng, stream_id):
