@@ -1,6 +1,5 @@
 #include "kernels/backend.h"
 #include "kernels/device.h"
-#include "kernels/sum_parts.h"
 
 namespace lmtp::kernels::cuda {
 
@@ -16,7 +15,5 @@ const Backend& backend() {
   LMTP_CHECK(false, "built without CUDA");
   return cpu_backend();
 }
-
-void sum_parts(Stream&, const SumPartsArgs&) { LMTP_CHECK(false, "built without CUDA"); }
 
 }  // namespace lmtp::kernels::cuda
