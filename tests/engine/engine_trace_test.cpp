@@ -144,8 +144,10 @@ TEST_P(EngineTraceTest, SumsAreThoseOfItsCounters) {
   EXPECT_GT(stats.num_cached_tokens, 0);
   EXPECT_EQ(sum("send", "tokens"), stats.num_generated_tokens + stats.num_scored_tokens);
   EXPECT_EQ(sum("request", "prompt_tokens"), 5 * 80 + 20);
-  // 80 tokens by 32: three chunks of each prompt that was not cached.
-  EXPECT_EQ(count("prefill"), 4 * 3 + 1);
+  // 80 tokens by 32, or less where that takes long: three chunks of each prompt that was not
+  // cached.
+  EXPECT_GE(count("prefill"), 4 * 3 + 1);
+  EXPECT_LE(count("prefill"), 4 * 80 / kBlockSize + 1);
   EXPECT_EQ(sum("step", "drawn"), stats.num_generated_tokens);
   for (const char* name : {"forward", "choose", "collect", "commit"}) {
     EXPECT_EQ(count(name), stats.num_steps) << name;
