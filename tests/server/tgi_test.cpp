@@ -374,7 +374,7 @@ TEST(Tgi, AnAnswerThatCannotBeSentAsAWholeIsRefused) {
   options.max_write_queue_bytes = 128 << 10;
   const Running running({}, options);
   const json parameters = {
-      {"details", true}, {"top_n_tokens", 1}, {"best_of", 2}, {"do_sample", true}};
+      {"details", true}, {"top_n_tokens", 3}, {"best_of", 2}, {"do_sample", true}};
   EXPECT_EQ(refusal(post(running, "/generate", asking(parameters))),
             "422 validation: Input validation error: the answer is too long to be sent as a whole; "
             "stream it, or ask for fewer `max_new_tokens` or `top_n_tokens`");
