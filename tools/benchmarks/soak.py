@@ -38,7 +38,7 @@ from wire import Connection, StreamError
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
-from raw_frames import Wire, close_frame, frame  # noqa: E402
+from raw_frames import Wire, close_frame  # noqa: E402
 
 ROUND_SECONDS = 60
 ANSWER_TIMEOUT_S = 300
@@ -112,8 +112,7 @@ class Load:
         with Wire(int(self.port)) as wire:
             wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
             for stream_id, stream in streams.items():
-                request = json.dumps({"stream_id": stream_id, **stream.request})
-                wire.send(frame(f"{stream.verb} {request}".encode()))
+                wire.send(attacks.message(stream.verb, stream_id=stream_id, **stream.request))
             while streams:
                 time.sleep(random.random() * READS_AFTER_MAX_S)
                 message = wire.read()

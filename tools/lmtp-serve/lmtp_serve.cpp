@@ -332,9 +332,14 @@ Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
   return registry::load_texts(*found);
 }
 
-// Serves what the workers serve. REQUIRES: models.start() has succeeded, the server is open.
+// Serves what the workers serve, once they answer. REQUIRES: the server is open.
 int serve_workers(const ServeOptions& options, Events& events, balance::RemoteModels& models,
                   server::Server& server) {
+  std::optional<Result<void>> started;
+  while (!(started = models.start(kProgressIntervalMs))) {
+    if (events.wait(0) == Events::Kind::kSignal) return 0;
+  }
+  if (!*started) return fail(options, started->error().message);
   const registry::ModelStatus served = models.list().front();
   Result<registry::LoadedTexts> texts = load_texts(options, served, events);
   if (texts) {
@@ -345,8 +350,8 @@ int serve_workers(const ServeOptions& options, Events& events, balance::RemoteMo
   } else {
     return fail(options, texts.error().message);
   }
-  if (const Result<void> started = server.start(); !started) {
-    fail(options, started.error().message);
+  if (const Result<void> accepts = server.start(); !accepts) {
+    fail(options, accepts.error().message);
     return stop(models, server, 0, kExitFailure);
   }
   const Watchdog watchdog(models, server);
@@ -365,11 +370,6 @@ int serve_balanced(const ServeOptions& options) {
   if (const Result<void> opened = server.open(); !opened) {
     return fail(options, opened.error().message);
   }
-  std::optional<Result<void>> started;
-  while (!(started = models.start(kProgressIntervalMs))) {
-    if (events.wait(0) == Events::Kind::kSignal) return 0;
-  }
-  if (!*started) return fail(options, started->error().message);
   return serve_workers(options, events, models, server);
 }
 
@@ -410,11 +410,6 @@ int serve_children(const ServeOptions& options, Events& events, std::vector<Chil
     return *exit_code;
   }
   children.keep();
-  std::optional<Result<void>> started;
-  while (!(started = models.start(kProgressIntervalMs))) {
-    if (events.wait(0) == Events::Kind::kSignal) return 0;
-  }
-  if (!*started) return fail(options, started->error().message);
   return serve_workers(options, events, models, server);
 }
 
