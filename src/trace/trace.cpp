@@ -159,8 +159,8 @@ void Trace::Writer::run() {
     }
     return {};
   });
-  is_on_ = false;
   if (!done) log::error("--trace: " + done.error().message + "; tracing has ended");
+  is_on_ = false;
 }
 
 void Trace::Writer::write_taken() {
@@ -214,26 +214,26 @@ void Trace::Writer::write_out(std::size_t least) {
   const Result<void> written = file_.add(out_);
   out_.clear();
   if (!written) {
-    is_on_ = false;
     file_.end();
     log::error("--trace: '" + options_.path + "' cannot be written: " + written.error().message +
                "; tracing has ended, serving goes on");
+    is_on_ = false;
   } else if (!fits) {
-    end("--trace-limit is reached");
     log::warning("--trace: '" + options_.path +
                  "' has reached --trace-limit; tracing has ended, "
                  "serving goes on");
+    end("--trace-limit is reached");
   }
 }
 
 void Trace::Writer::end(const std::string& why) {
   if (!is_on_) return;
-  is_on_ = false;
   text_.add_moment("trace ends", "why", why, out_);
   text_.add_moment("events dropped in all", "count", static_cast<std::int64_t>(num_all_dropped_),
                    out_);
   if (file_.add(out_)) file_.end();
   out_.clear();
+  is_on_ = false;
 }
 
 Result<std::shared_ptr<Trace>> Trace::open(TraceOptions options) {
