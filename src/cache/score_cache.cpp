@@ -11,8 +11,6 @@
 namespace lmtp::cache {
 namespace {
 
-constexpr TokenId kNoneBehind = -1;
-
 // Of this process alone: nobody can choose texts that all fall into one bucket.
 std::uint64_t seed() {
   static const std::uint64_t kSeed = [] {
@@ -44,68 +42,83 @@ void begin(ScoreCache::Place& place, int name_space, std::size_t num_tokens) {
 
 }  // namespace
 
+bool ScoreCache::Entry::has_link(std::size_t at) const {
+  return at + 1 == kBlockSize ? num_tokens == kBlockSize : !std::isnan(logprobs[at]);
+}
+
 ScoreCache::ScoreCache(std::int64_t limit_bytes)
     : limit_bytes_(limit_bytes),
-      // With the sentinel, and at most a bucket for each.
-      capacity_(static_cast<std::size_t>(
-          std::clamp<std::int64_t>(limit_bytes / std::int64_t{sizeof(Entry) + sizeof(Index)} - 1, 0,
-                                   std::numeric_limits<Index>::max() - 1))) {
+      // With the sentinel.
+      capacity_(static_cast<std::size_t>(std::clamp<std::int64_t>(
+          limit_bytes / std::int64_t{sizeof(Entry) + kBucketsAnEntry * sizeof(Link)} - 1, 0,
+          std::numeric_limits<Link>::max() / kBlockSize - 1))) {
   LMTP_CHECK(limit_bytes >= 0, limit_bytes);
   if (!is_on()) return;
   entries_.reserve(capacity_ + 1);
   entries_.emplace_back();
-  buckets_.resize(std::bit_floor(capacity_));
+  buckets_.resize(std::bit_floor((capacity_ + 1) * kBucketsAnEntry));
 }
 
 std::int64_t ScoreCache::num_bytes() const {
   return static_cast<std::int64_t>(entries_.size() * sizeof(Entry) +
-                                   buckets_.size() * sizeof(Index));
+                                   buckets_.size() * sizeof(Link));
 }
 
-ScoreCache::Tokens ScoreCache::tokens_of(const Entry& entry) {
-  const auto end = std::ranges::find(entry.tokens, kNoneBehind);
-  return {entry.tokens.data(), static_cast<std::size_t>(end - entry.tokens.begin())};
-}
-
-bool ScoreCache::holds(const Entry& entry, std::uint64_t boundary, Tokens tokens) {
-  return entry.boundary == boundary &&
-         std::equal(tokens.begin(), tokens.end(), entry.tokens.begin()) &&
-         (tokens.size() == kBlockSize || entry.tokens[tokens.size()] == kNoneBehind);
-}
-
-ScoreCache::Index ScoreCache::bucket_of(std::uint64_t hash) const {
-  return static_cast<Index>(mixed(hash) & (buckets_.size() - 1));
-}
-
-ScoreCache::Index ScoreCache::bucket_of(std::uint64_t boundary, Tokens tokens) const {
+ScoreCache::Buckets ScoreCache::buckets_of(std::uint64_t boundary, Tokens tokens) const {
+  Buckets buckets = {};
   std::uint64_t hash = hash_of_boundary(boundary);
-  for (const TokenId token : tokens) hash = with_token(hash, token);
-  return bucket_of(hash);
-}
-
-// 0: it is not there. Else it is the youngest from now on.
-ScoreCache::Index ScoreCache::look_up(Index bucket, std::uint64_t boundary, Tokens tokens) {
-  Index at = buckets_[bucket];
-  while (at != 0 && !holds(entries_[at], boundary, tokens)) at = entries_[at].next;
-  if (at != 0 && entries_[0].older != at) {
-    unlink(at);
-    append(at);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    hash = with_token(hash, tokens[i]);
+    buckets[i] = static_cast<Index>(mixed(hash) & (buckets_.size() - 1));
   }
-  return at;
+  return buckets;
 }
 
-ScoreCache::Index ScoreCache::add_entry(Index bucket, std::uint64_t boundary, Tokens tokens) {
-  if (const Index known = look_up(bucket, boundary, tokens); known != 0) return known;
+// 0: it is not there. Else its entry is the youngest from now on.
+ScoreCache::Link ScoreCache::look_up(Index bucket, std::uint64_t boundary, Tokens tokens) {
+  const std::size_t at = tokens.size() - 1;
+  for (Link link = buckets_[bucket]; link != 0;) {
+    const Entry& entry = entry_of(link);
+    if (link % kBlockSize == at && entry.boundary == boundary &&
+        std::ranges::equal(entry.first(tokens.size()), tokens)) {
+      use(link / kBlockSize);
+      return link;
+    }
+    link = entry.next[link % kBlockSize];
+  }
+  return 0;
+}
+
+// The boundary behind the block, which is added if it is not there.
+std::uint64_t ScoreCache::pass_block(std::uint64_t boundary, Tokens tokens) {
+  const Index bucket = buckets_of(boundary, tokens).back();
+  if (const Link known = look_up(bucket, boundary, tokens); known != 0) {
+    return entry_of(known).number;
+  }
+  const Index at = place_for(0, boundary, tokens);
+  add_link(bucket, at, kBlockSize - 1);
+  return entries_[at].number;
+}
+
+// An entry of these tokens, or that begins with them: the one that holds all but the last, if it
+// goes on in the same way, else a new one.
+ScoreCache::Index ScoreCache::place_for(Index known, std::uint64_t boundary, Tokens tokens) {
+  const std::size_t last = tokens.size() - 1;
+  if (known != 0) {
+    Entry& entry = entries_[known];
+    if (entry.num_tokens == static_cast<int>(last)) {
+      entry.tokens[last] = tokens[last];
+      ++entry.num_tokens;
+    }
+    if (entry.tokens[last] == tokens[last]) return known;
+  }
   const Index at = take_entry();
   Entry& added = entries_[at];
   added.boundary = boundary;
   added.number = next_number_++;
-  added.logprob = kUnknown;
-  added.next = buckets_[bucket];
-  added.bucket = bucket;
-  std::ranges::fill(std::ranges::copy(tokens, added.tokens.begin()).out, added.tokens.end(),
-                    kNoneBehind);
-  buckets_[bucket] = at;
+  std::ranges::copy(tokens, added.tokens.begin());
+  added.logprobs.fill(kUnknown);
+  added.num_tokens = static_cast<int>(tokens.size());
   append(at);
   return at;
 }
@@ -118,10 +131,32 @@ ScoreCache::Index ScoreCache::take_entry() {
   }
   const Index at = entries_[0].younger;
   unlink(at);
-  Index* link = &buckets_[entries_[at].bucket];
-  while (*link != at) link = &entries_[*link].next;
-  *link = entries_[at].next;
+  remove_links(at);
   return at;
+}
+
+void ScoreCache::add_link(Index bucket, Index entry, std::size_t at) {
+  entries_[entry].next[at] = buckets_[bucket];
+  buckets_[bucket] = static_cast<Link>(entry * kBlockSize + at);
+}
+
+void ScoreCache::remove_links(Index at) {
+  const Entry& entry = entries_[at];
+  const auto num_tokens = static_cast<std::size_t>(entry.num_tokens);
+  const Buckets buckets = buckets_of(entry.boundary, entry.first(num_tokens));
+  for (std::size_t i = 0; i < num_tokens; ++i) __builtin_prefetch(&buckets_[buckets[i]]);
+  for (std::size_t i = 0; i < num_tokens; ++i) {
+    if (!entry.has_link(i)) continue;
+    Link* link = &buckets_[buckets[i]];
+    while (*link != at * kBlockSize + i) link = &entry_of(*link).next[*link % kBlockSize];
+    *link = entry.next[i];
+  }
+}
+
+void ScoreCache::use(Index at) {
+  if (entries_[0].older == at) return;
+  unlink(at);
+  append(at);
 }
 
 // As the youngest.
@@ -142,15 +177,17 @@ std::optional<float> ScoreCache::find(int name_space, Tokens tokens, Place& plac
   for (;;) {
     const Tokens rest = behind(place, tokens);
     const Tokens block = rest.first(std::min<std::size_t>(kBlockSize, rest.size()));
-    const Index at = look_up(bucket_of(place.boundary, block), place.boundary, block);
-    if (at == 0) return std::nullopt;
-    const Entry& found = entries_[at];
+    const Index bucket = buckets_of(place.boundary, block)[block.size() - 1];
+    const Link link = look_up(bucket, place.boundary, block);
+    if (link == 0) return std::nullopt;
+    const Entry& found = entry_of(link);
     if (rest.size() > kBlockSize) {
       place = {.boundary = found.number, .num_blocks = place.num_blocks + 1};
       continue;
     }
-    if (std::isnan(found.logprob)) return std::nullopt;
-    return found.logprob;
+    const float logprob = found.logprobs[block.size() - 1];
+    if (std::isnan(logprob)) return std::nullopt;
+    return logprob;
   }
 }
 
@@ -159,23 +196,26 @@ void ScoreCache::add(int name_space, Tokens tokens, std::span<const float> logpr
   begin(place, name_space, tokens.size());
   Tokens rest = behind(place, tokens);
   for (; rest.size() > kBlockSize; rest = rest.subspan(kBlockSize)) {
-    const Tokens block = rest.first(kBlockSize);
-    const Index at = add_entry(bucket_of(place.boundary, block), place.boundary, block);
-    place = {.boundary = entries_[at].number, .num_blocks = place.num_blocks + 1};
+    place = {.boundary = pass_block(place.boundary, rest.first(kBlockSize)),
+             .num_blocks = place.num_blocks + 1};
   }
   LMTP_CHECK(logprobs.size() <= rest.size(), logprobs.size(), rest.size());
+  const Buckets buckets = buckets_of(place.boundary, rest);
   // The buckets of all first: they are in no cache.
-  std::array<Index, kBlockSize> buckets = {};
-  std::uint64_t hash = hash_of_boundary(place.boundary);
-  for (std::size_t i = 0; i < rest.size(); ++i) {
-    hash = with_token(hash, rest[i]);
-    buckets[i] = bucket_of(hash);
-    __builtin_prefetch(&buckets_[buckets[i]]);
-  }
   const std::size_t first = rest.size() - logprobs.size();
-  for (std::size_t i = 0; i < logprobs.size(); ++i) {
-    const Index at = add_entry(buckets[first + i], place.boundary, rest.first(first + i + 1));
-    if (std::isnan(entries_[at].logprob)) entries_[at].logprob = logprobs[i];
+  for (std::size_t i = first; i < rest.size(); ++i) __builtin_prefetch(&buckets_[buckets[i]]);
+  Index at = 0;  // holds the tokens before
+  if (first > 0) at = look_up(buckets[first - 1], place.boundary, rest.first(first)) / kBlockSize;
+  for (std::size_t i = first; i < rest.size(); ++i) {
+    const Tokens known = rest.first(i + 1);
+    if (const Link link = look_up(buckets[i], place.boundary, known); link != 0) {
+      at = link / kBlockSize;
+    } else {
+      at = place_for(at, place.boundary, known);
+      add_link(buckets[i], at, i);
+    }
+    float& logprob = entries_[at].logprobs[i];
+    if (std::isnan(logprob)) logprob = logprobs[i - first];
   }
 }
 
@@ -183,21 +223,32 @@ void ScoreCache::check_invariants() const {
   if (!is_on()) return;
   LMTP_CHECK(num_bytes() <= limit_bytes_, num_bytes(), limit_bytes_);
   std::size_t num_listed = 0;
+  std::size_t num_links = 0;
   for (Index at = entries_[0].younger; at != 0; at = entries_[at].younger) {
-    LMTP_CHECK(entries_[entries_[at].younger].older == at, at);
+    const Entry& entry = entries_[at];
+    LMTP_CHECK(entries_[entry.younger].older == at, at);
     ++num_listed;
-  }
-  std::size_t num_found = 0;
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    for (Index at = buckets_[bucket]; at != 0; at = entries_[at].next) {
-      const Tokens tokens = tokens_of(entries_[at]);
-      LMTP_CHECK(!tokens.empty() && entries_[at].bucket == bucket, at, bucket);
-      LMTP_CHECK(bucket_of(entries_[at].boundary, tokens) == bucket, at, bucket);
-      ++num_found;
+    const Buckets buckets =
+        buckets_of(entry.boundary, entry.first(static_cast<std::size_t>(entry.num_tokens)));
+    for (std::size_t i = 0; i < kBlockSize; ++i) {
+      if (!entry.has_link(i)) continue;
+      LMTP_CHECK(static_cast<int>(i) < entry.num_tokens, at, i);
+      Link link = buckets_[buckets[i]];
+      while (link != 0 && link != at * kBlockSize + i) {
+        link = entries_[link / kBlockSize].next[link % kBlockSize];
+      }
+      LMTP_CHECK(link != 0, at, i);
+      ++num_links;
     }
   }
-  LMTP_CHECK(num_listed + 1 == entries_.size() && num_found == num_listed, num_listed, num_found,
-             entries_.size());
+  std::size_t num_found = 0;
+  for (const Link first : buckets_) {
+    for (Link link = first; link != 0; ++num_found) {
+      link = entries_[link / kBlockSize].next[link % kBlockSize];
+    }
+  }
+  LMTP_CHECK(num_listed + 1 == entries_.size() && num_found == num_links, num_listed, num_found,
+             num_links, entries_.size());
 }
 
 }  // namespace lmtp::cache

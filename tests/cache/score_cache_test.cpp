@@ -150,19 +150,19 @@ TEST(ScoreCache, TheLeastRecentlyUsedGoesAndTheLimitHolds) {
 }
 
 TEST(ScoreCache, WithoutRoomItIsOff) {
-  for (const std::int64_t limit : {0, 1, 150, 215}) {
+  for (const std::int64_t limit : {0, 1, 255, 511}) {
     const ScoreCache cache(limit);
     EXPECT_FALSE(cache.is_on()) << limit;
     EXPECT_LE(cache.num_bytes(), limit);
     cache.check_invariants();
   }
-  EXPECT_TRUE(ScoreCache(216).is_on());
+  EXPECT_TRUE(ScoreCache(512).is_on());
 }
 
 // Whatever it has dropped, what it gives is what a map of all prefixes has.
 TEST(ScoreCache, AsAMapOfPrefixes) {
   constexpr int kAll = 1 << 23;
-  for (const int limit : {216, 2000, 30'000, kAll}) {
+  for (const int limit : {512, 2000, 30'000, kAll}) {
     ScoreCache cache(limit);
     std::mt19937 random(static_cast<unsigned>(limit));
     const auto below = [&random](std::size_t most) { return random() % most; };

@@ -42,7 +42,7 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->type_name("SIZE");
   app.add_option("--score-cache", raw.score_cache,
                  "Memory for log probabilities of what was scored or generated, so that a SCORE of "
-                 "it computes nothing; some 100 bytes a token, taken as it is used; 0 is none")
+                 "it computes nothing; from 16 bytes a token, taken as it is used; 0 is none")
       ->type_name("SIZE")
       ->capture_default_str();
   app.add_option(

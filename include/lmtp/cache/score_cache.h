@@ -18,16 +18,19 @@ namespace lmtp::cache {
 // token of a text, which never goes through the model, and what is known outlives the keys and
 // values from which it was computed.
 //
-// An entry is a prefix with its token: the block boundary before the token, and the 1 to kBlockSize
-// tokens from there to it. A boundary is the number of the entry that ends there, or a namespace at
-// the beginning; keys and values depend on the adapter, so do log probabilities, and namespaces
-// share nothing. Tokens are always compared exactly; hashes only narrow the search. Numbers are
-// never given twice: what is behind an entry that is gone is not found any more, and goes in turn.
+// An entry is a run of 1 to kBlockSize tokens behind a block boundary, and what is known of each of
+// them: one for a block of a sequence, and one more for each way in which others leave it. A
+// boundary is the number of the entry that ends there, or a namespace at the beginning; keys and
+// values depend on the adapter, so do log probabilities, and namespaces share nothing. What is
+// looked for is a prefix, the tokens from the boundary to the one in question: a hash table has a
+// link for each that is known, and for each whole block. Tokens are always compared exactly; hashes
+// only narrow the search. Numbers are never given twice: what is behind an entry that is gone is
+// not found any more, and goes in turn.
 //
-// The least recently used entry goes for another. There is one, of about 100 bytes, for each token
-// that was scored or drawn, and for each block of a prompt. All memory is reserved at the start,
-// and its pages are touched as they are used: an addition allocates nothing. Owner: the scheduler.
-// One thread.
+// The least recently used entry goes for another. One takes 256 bytes with its part of the table:
+// 16 for a token where a whole block is known. All memory is reserved at the start, and that of the
+// entries is touched as they are used: an addition allocates nothing. Owner: the scheduler. One
+// thread.
 class ScoreCache {
  public:
   // A block boundary of a sequence: where the next search begins. {}: at its beginning.
@@ -62,34 +65,44 @@ class ScoreCache {
  private:
   // Of entries_; 0 is the end of lists.
   using Index = std::uint32_t;
+  // Of an entry's first tokens: its index times kBlockSize, and the last one's place. 0: none.
+  using Link = std::uint32_t;
+  using Tokens = std::span<const TokenId>;
+  using Buckets = std::array<Index, kBlockSize>;
+  static constexpr std::size_t kBucketsAnEntry = 8;
   static constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
   struct Entry {
     std::uint64_t boundary = 0;
     std::uint64_t number = 0;
-    std::array<TokenId, kBlockSize> tokens = {};  // negative: behind the last
-    float logprob = kUnknown;
-    Index next = 0;  // of the same bucket
-    Index bucket = 0;
+    std::array<TokenId, kBlockSize> tokens = {};
+    std::array<float, kBlockSize> logprobs = {};  // kUnknown
+    std::array<Link, kBlockSize> next = {};       // of the same bucket, where there is a link
+    int num_tokens = 0;
     Index older = 0;
     Index younger = 0;
-  };
-  using Tokens = std::span<const TokenId>;
 
-  static Tokens tokens_of(const Entry& entry);
-  static bool holds(const Entry& entry, std::uint64_t boundary, Tokens tokens);
-  Index bucket_of(std::uint64_t hash) const;
-  Index bucket_of(std::uint64_t boundary, Tokens tokens) const;
-  Index look_up(Index bucket, std::uint64_t boundary, Tokens tokens);
-  Index add_entry(Index bucket, std::uint64_t boundary, Tokens tokens);
+    Tokens first(std::size_t count) const { return Tokens(tokens).first(count); }
+    bool has_link(std::size_t at) const;
+  };
+
+  Entry& entry_of(Link link) { return entries_[link / kBlockSize]; }
+  // Of each prefix of the tokens behind the boundary; at most a block of them.
+  Buckets buckets_of(std::uint64_t boundary, Tokens tokens) const;
+  Link look_up(Index bucket, std::uint64_t boundary, Tokens tokens);
+  std::uint64_t pass_block(std::uint64_t boundary, Tokens tokens);
+  Index place_for(Index known, std::uint64_t boundary, Tokens tokens);
   Index take_entry();
+  void add_link(Index bucket, Index entry, std::size_t at);
+  void remove_links(Index entry);
+  void use(Index at);
   void append(Index at);
   void unlink(Index at);
 
   const std::int64_t limit_bytes_;
   const std::size_t capacity_;
   std::vector<Entry> entries_;  // [0]: the circular list's sentinel, between youngest and oldest
-  std::vector<Index> buckets_;  // [a power of two]
+  std::vector<Link> buckets_;   // [a power of two]: the first link of each
   std::uint64_t next_number_ = std::uint64_t{1} << 32;  // above all namespaces
 };
 
