@@ -130,13 +130,12 @@ def test_a_head_of_its_own_leaves_the_embedding_out(tmp_path):
 
 
 def test_the_work_of_lmql_in_steps():
-    assert {s.__name__ for s in shapes.SHAPES} == {
-        "one", "eight", "chunks", "beams", "scores", "mixed"
-    }  # fmt: skip
-    tokens = {s.__name__: sum(n for n, _ in shapes.steps_of(s)) for s in shapes.SHAPES}
+    all_shapes = [shape for group in shapes.GROUPS for shape in group]
+    tokens = {s.__name__: sum(n for n, _ in shapes.steps_of(s)) for s in all_shapes}
+    assert tokens.keys() == {"one", "eight", "chunks", "beams", "scores", "again", "mixed"}
     assert tokens["one"] == 64 + 63 and tokens["eight"] == 8 * (64 + 31)
     assert tokens["chunks"] == 200 + 95 and tokens["beams"] == 200 + 8 * 4
-    assert tokens["scores"] == 200 + 40
+    assert tokens["scores"] == 200 + 40 and tokens["again"] == 0
     assert tokens["mixed"] == sum(32 + 8 * i + 8 + 4 * i - 1 for i in range(8))
 
 

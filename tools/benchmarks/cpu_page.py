@@ -103,13 +103,7 @@ def met_cell(met):
 def ratio_cell(entries, peer=None):
     """The median of the rounds' ratios, their quartiles, and how many they are."""
     ratios = paired_ratios(entries, peer or best_peer(entries)[0])
-    if not ratios:
-        return "–"
-    text = f"{statistics.median(ratios):.2f}x"
-    if len(ratios) > 1:
-        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        text += f" ({low:.2f}–{high:.2f} of {len(ratios)})"
-    return text
+    return report.with_quartiles(ratios, unit="x") if ratios else "–"
 
 
 def kv_ratio_cell(entries):

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import time
 
@@ -51,6 +52,15 @@ def our_version():
 
 def today():
     return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def with_quartiles(values, form=".2f", unit=""):
+    """The median of paired figures, their quartiles, and how many they are."""
+    text = f"{statistics.median(values):{form}}{unit}"
+    if len(values) > 1:
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+        text += f" ({low:{form}}–{high:{form}} of {len(values)})"
+    return text
 
 
 def table(head, rows, align=""):

@@ -70,6 +70,11 @@ async def scores(c, work):
     await asyncio.gather(*(c.score(prompt, work.ids(6)) for _ in range(8)))
 
 
+async def again(c, work):
+    """the same once more, in both servers"""
+    await scores(c, work)
+
+
 async def mixed(c, work):
     """eight streams of 8 to 36 tokens behind 32 to 88, each at its own temperature"""
     await asyncio.gather(
@@ -85,13 +90,14 @@ async def mixed(c, work):
     )
 
 
-SHAPES = (one, eight, chunks, beams, scores, mixed)
+# Those of a group get the same work, one behind the other.
+GROUPS = ((one,), (eight,), (chunks,), (beams,), (scores, again), (mixed,))
 
 
 def steps_of(shape):
     """The fewest steps that this work takes, as (tokens, rows of logits) of each: whatever is known
     from before in a cache, all prompts at once, then one token of each stream; the last of scored
-    tokens is looked up alone."""
+    tokens is looked up alone. None where all is known."""
     if shape is one:
         return [(64, 1)] + [(1, 1)] * 63
     if shape is eight:
@@ -102,6 +108,8 @@ def steps_of(shape):
         return [(PREFIX + 4, 4)] + [(4, 4)] * 7
     if shape is scores:
         return [(PREFIX + 8 * 5, 1 + 8 * 5)]
+    if shape is again:
+        return []
     lengths = [8 + 4 * i for i in range(8)]
     batches = [sum(length > n for length in lengths) for n in range(1, max(lengths))]
     return [(sum(32 + 8 * i for i in range(8)), 8)] + [(batch, batch) for batch in batches]
