@@ -5,11 +5,11 @@
 
 The servers load the same folder, lmtp-serve once as float32 and once as bfloat16, and run in turns,
 the idle ones stopped; the median of the rounds' ratios counts. What the machine allows is read right
-before and behind every run; a round that found it in two modes is taken again, twice at most, and
-does not count. Without --model it is gpt2-medium's shape with random weights. Then the queries of
-tests/lmql/queries on the demo, end to end, with --before (the bin folder of another build) also on
-that lmtp-serve. Writes docs/benchmarks/lmql-cpu.md. --quick: one round of everything, on the demo,
-printed only; it shows that all of it works, not how fast it is.
+before and behind every run; a round of a shape that found it in two modes does not count and is
+taken again, twice at most. Without --model it is gpt2-medium's shape with random weights. Then the
+queries of tests/lmql/queries on the demo, end to end, with --before (the bin folder of another
+build) also on that lmtp-serve. Writes docs/benchmarks/lmql-cpu.md. --quick: one round of everything,
+on the demo, printed only; it shows that all of it works, not how fast it is.
 """
 
 import argparse
@@ -86,16 +86,23 @@ class Typed(LmtpServe):
 def run_group(servers, group, make_work, measure_machine):
     """{server: its seconds and the readings of the machine beside them}"""
     runs = {}
+    before = measure_machine()
     for server in servers:
-        readings = [measure_machine()]
         server.proceed()
         seconds = asyncio.run(time_group(server, group, make_work))
         server.pause()
-        readings.append(measure_machine())
-        runs[server.name] = {"seconds": seconds, "readings": readings}
+        behind = measure_machine()
+        runs[server.name] = {"seconds": seconds, "readings": [before, behind]}
         shown = ", ".join(f"{name} {s:.3f} s" for name, s in seconds.items())
-        say(f"  {server.name}: {shown}")
+        read = " and ".join(f"{m['read_bytes_per_s'] / 1e9:.0f}" for m in (before, behind))
+        say(f"  {server.name}: {shown}; beside it {read} GB/s")
+        before = behind
     return runs
+
+
+def is_counted(runs, dtype):
+    """Whether the machine was the same for the reference and ours."""
+    return is_same_mode(runs[Reference.name], runs[name_of(dtype)])
 
 
 def time_shapes(servers, model, num_rounds, measure_machine):
@@ -113,7 +120,7 @@ def time_shapes(servers, model, num_rounds, measure_machine):
                 measure_machine,
             )  # fmt: skip
             rounds.append(runs)
-            if is_same_mode(*runs.values()):
+            if is_counted(runs, "float32"):
                 break
             say("  the machine changed its mode: not counted")
     return rounds
@@ -137,7 +144,7 @@ def shape_row(shape, rounds, dtype, weights):
     counted = [
         (runs[Reference.name]["seconds"][name], runs[name_of(dtype)])
         for runs in rounds
-        if name in runs[Reference.name]["seconds"] and is_same_mode(*runs.values())
+        if name in runs[Reference.name]["seconds"] and is_counted(runs, dtype)
     ]
     if not counted:
         return (name, shape.__doc__, *["–"] * 7)
@@ -264,8 +271,8 @@ Written by `{command}` on {date}.
 - Programs: {versions}.
 - Beside the runs, {threads} threads: {read} GB/s read from memory, {flops} GFLOP/s in float32.
 - `serve-model` in float32. Each with all cores and its defaults; they run in turns, the idle ones
-  stopped. {num_left_out} of {num_rounds} rounds found the machine in two modes (readings that differ
-  by more than {factor}x) and do not count.
+  stopped. {num_left_out} of {num_rounds} rounds found the machine in two modes (readings beside
+  `serve-model` and float32 that differ by more than {factor}x) and do not count.
 
 ## The shapes of work at the wire
 
@@ -323,7 +330,7 @@ def write_page(args, facts, rounds, memory, figures, weights):
         queries=report.table(query_head, query_rows(figures), "lrrrrrr"),
         cpu=describe_cpu(figures, args.before),
         num_rounds=len(rounds),
-        num_left_out=sum(not is_same_mode(*runs.values()) for runs in rounds),
+        num_left_out=sum(not is_counted(runs, "float32") for runs in rounds),
         factor=MODE_FACTOR,
     )
     if args.output:
