@@ -6,27 +6,67 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// Attends up to count_max queries of a sequence that share a head of the cache: (row, head) pairs
-// in order of position.
-inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv_head,
-                        std::int64_t first_query, int count_max, Attend attend) {
+// One task: up to count_max queries of a sequence from `first_query` on, (row, head) pairs in order
+// of position, which share a head of the cache.
+struct TileTask {
+  std::int64_t sequence;
+  int kv_head;
+  std::int64_t first_query;
+};
+
+// tile_ends[s]: tiles of one head in the sequences up to s. Head by head within a sequence: the
+// tiles of one head read the same keys and values while they are cached.
+inline TileTask tile_task(const AttentionArgs& args, const std::int32_t* tile_ends, int task,
+                          int count_max) {
+  const int num_kv_heads = args.cache.num_kv_heads;
+  std::int64_t low = 0;
+  std::int64_t high = args.num_sequences - 1;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (task < tile_ends[middle] * num_kv_heads) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  const std::int32_t tiles_before = low == 0 ? 0 : tile_ends[low - 1];
+  const std::int32_t tiles_each = tile_ends[low] - tiles_before;
+  const std::int32_t at = task - tiles_before * num_kv_heads;
+  return {low, at / tiles_each, std::int64_t{at % tiles_each} * count_max};
+}
+
+inline HeadBlocks blocks_of(const AttentionArgs& args, const TileTask& task,
+                            const HeadBlocks* next) {
+  const std::int64_t num_new = args.cu_seqlens[task.sequence + 1] - args.cu_seqlens[task.sequence];
+  const std::int64_t num_tokens = args.first_positions[task.sequence] + num_new;
+  const std::int64_t row = task.first_query / (args.num_heads / args.cache.num_kv_heads);
+  const std::int64_t seen = args.first_positions[task.sequence] + row + 1;
+  return {.cache = args.cache,
+          .table = args.block_tables + args.table_starts[task.sequence],
+          .head = task.kv_head,
+          .begin = args.window > 0 && args.window < seen ? (seen - args.window) / kBlockSize : 0,
+          .end = (num_tokens + kBlockSize - 1) / kBlockSize,
+          .next = next};
+}
+
+inline void attend_tile(const AttentionArgs& args, const TileTask& task, const HeadBlocks& blocks,
+                        int count_max, Attend attend) {
   const int group = args.num_heads / args.cache.num_kv_heads;
-  const std::int64_t row0 = args.cu_seqlens[sequence];
-  const std::int64_t num_queries = (args.cu_seqlens[sequence + 1] - row0) * group;
+  const std::int64_t row0 = args.cu_seqlens[task.sequence];
+  const std::int64_t num_queries = (args.cu_seqlens[task.sequence + 1] - row0) * group;
   QueryTile tile;
-  while (tile.count < count_max && first_query + tile.count < num_queries) {
-    const std::int64_t query = first_query + tile.count;
+  while (tile.count < count_max && task.first_query + tile.count < num_queries) {
+    const std::int64_t query = task.first_query + tile.count;
     const std::int64_t row = row0 + query / group;
     const std::int64_t column =
-        (kv_head * group + query % group) * std::int64_t{args.cache.head_dim};
+        (task.kv_head * group + query % group) * std::int64_t{args.cache.head_dim};
     tile.queries[tile.count] = args.queries.row(row) + column;
     tile.outputs[tile.count] = args.y.row(row) + column;
-    const std::int64_t end = args.first_positions[sequence] + query / group + 1;
+    const std::int64_t end = args.first_positions[task.sequence] + query / group + 1;
     tile.num_visible[tile.count] = end;
     tile.first_visible[tile.count] = args.window > 0 && args.window < end ? end - args.window : 0;
     ++tile.count;
   }
-  const HeadBlocks blocks{args.cache, args.block_tables + args.table_starts[sequence], kv_head};
   attend(tile, blocks, args.scale, args.soft_cap);
 }
 
@@ -40,7 +80,6 @@ void paged_attention_with(Stream& stream, const AttentionArgs& args) {
                         : type == ElementType::kF16  ? attend_f16
                         : type == ElementType::kE4M3 ? attend_e4m3<Tiles, Row>
                                                      : attend_bf16<Tiles, Row>;
-  // tile_ends[s]: tiles of one head in the sequences up to s.
   auto* tile_ends = static_cast<std::int32_t*>(
       stream.scratch(sizeof(std::int32_t) * static_cast<std::uint64_t>(args.num_sequences)));
   const int group = args.num_heads / args.cache.num_kv_heads;
@@ -50,25 +89,16 @@ void paged_attention_with(Stream& stream, const AttentionArgs& args) {
     num_tiles += (num_queries + count_max - 1) / count_max;
     tile_ends[s] = num_tiles;
   }
-  // Head by head within a sequence: the tiles of one head read the same keys and values while they
-  // are cached.
-  const int num_kv_heads = args.cache.num_kv_heads;
-  stream.pool().parallel_for(num_tiles * num_kv_heads, [&](int task, int) {
-    std::int64_t low = 0;
-    std::int64_t high = args.num_sequences - 1;
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (task < tile_ends[middle] * num_kv_heads) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    const std::int32_t tiles_before = low == 0 ? 0 : tile_ends[low - 1];
-    const std::int32_t tiles_each = tile_ends[low] - tiles_before;
-    const std::int32_t at = task - tiles_before * num_kv_heads;
-    attend_tile(args, low, at / tiles_each, std::int64_t{at % tiles_each} * count_max, count_max,
-                attend);
+  const int num_tasks = num_tiles * args.cache.num_kv_heads;
+  const int num_workers = stream.pool().num_threads();
+  stream.pool().parallel_for(num_tasks, [&](int number, int) {
+    const TileTask task = tile_task(args, tile_ends, number, count_max);
+    // What this worker will probably do then.
+    const int next = number + num_workers < num_tasks ? number + num_workers : num_tasks - 1;
+    const HeadBlocks next_blocks =
+        blocks_of(args, tile_task(args, tile_ends, next, count_max), nullptr);
+    const HeadBlocks blocks = blocks_of(args, task, &next_blocks);
+    attend_tile(args, task, blocks, count_max, attend);
   });
 }
 

@@ -27,6 +27,9 @@ struct SplitBlocks {
   int width = 0;  // of a row of values
   const float* keys[kAttentionSplit / kBlockSize];
   const float* values[kAttentionSplit / kBlockSize];
+  // What is prefetched while these are read.
+  const float* behind_keys[kAttentionSplit / kBlockSize];
+  const float* behind_values[kAttentionSplit / kBlockSize];
 };
 
 // Units of bf16 of one split's keys, then of its values.
@@ -102,11 +105,13 @@ class VectorProducts {
     constexpr int kBlocks = score_blocks_for(kQueries);
     int b = 0;
     for (; b + kBlocks <= blocks.count; b += kBlocks) {
-      score_blocks<WeightType::kBF16, kQueries, kBlocks>(queries, blocks.keys + b, rows, 1.0F,
-                                                         scores, blocks.first + b * kBlockSize);
+      score_blocks<WeightType::kBF16, kQueries, kBlocks>(queries, blocks.keys + b,
+                                                         blocks.behind_keys + b, rows, 1.0F, scores,
+                                                         blocks.first + b * kBlockSize);
     }
     for (; b < blocks.count; ++b) {
-      score_blocks<WeightType::kBF16, kQueries, 1>(queries, blocks.keys + b, rows, 1.0F, scores,
+      score_blocks<WeightType::kBF16, kQueries, 1>(queries, blocks.keys + b, blocks.behind_keys + b,
+                                                   rows, 1.0F, scores,
                                                    blocks.first + b * kBlockSize);
     }
   }
@@ -121,7 +126,10 @@ class VectorProducts {
     for (int b = 0; b < blocks.count; ++b) {
       const std::int64_t unit = blocks.first / 2 + b * kUnitsPerBlock;
       const float* values = blocks.values[b] + first;
-      for (int row = 0; row < kUnitsPerBlock; ++row, values += blocks.width) {
+      const float* ahead = blocks.behind_values[b] + first;
+      for (int row = 0; row < kUnitsPerBlock;
+           ++row, values += blocks.width, ahead += blocks.width) {
+        prefetch_vectors<kVectors>(ahead);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           const F value = load(values + v * kLanes);
@@ -147,9 +155,9 @@ class VectorProducts {
     for (; first + kValueVectors * kLanes <= blocks.width; first += kValueVectors * kLanes) {
       weigh_vectors<kQueries, kValueVectors>(weights, blocks, first, sums);
     }
-    for (; first < blocks.width; first += kLanes) {
-      weigh_vectors<kQueries, 1>(weights, blocks, first, sums);
-    }
+    with_vectors((blocks.width - first) / kLanes, [&]<int kVectors>() {
+      weigh_vectors<kQueries, kVectors>(weights, blocks, first, sums);
+    });
   }
 
   using Score = void (*)(const float* const*, int, const SplitBlocks&, float (*)[kAttentionSplit]);
@@ -196,8 +204,11 @@ inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks,
   seen.first = begin / kBlockSize * kBlockSize;
   seen.width = padded_head_dim(blocks.cache.head_dim);
   for (std::int64_t t = seen.first; t < end; t += kBlockSize, ++seen.count) {
-    seen.keys[seen.count] = blocks.keys((split + t) / kBlockSize);
-    seen.values[seen.count] = blocks.values((split + t) / kBlockSize);
+    const std::int64_t block = (split + t) / kBlockSize;
+    seen.keys[seen.count] = blocks.keys(block);
+    seen.values[seen.count] = blocks.values(block);
+    seen.behind_keys[seen.count] = blocks.behind_keys(block);
+    seen.behind_values[seen.count] = blocks.behind_values(block);
   }
   return seen;
 }

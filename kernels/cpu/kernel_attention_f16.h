@@ -44,7 +44,12 @@ template <int kDimMax>
       widen_f16_rows(blocks.values(first + b), cache.value_rows(), width,
                      values + b * wide.block_size());
     }
-    const HeadBlocks widened{wide, kInOrder, 0, first};
+    const HeadBlocks widened{.cache = wide,
+                             .table = kInOrder,
+                             .head = 0,
+                             .first = first,
+                             .begin = first,
+                             .end = first + kBlocks};
     TileSplit(tile, widened, split).attend(scale, cap);
   }
   write_outputs(tile, cache.head_dim);

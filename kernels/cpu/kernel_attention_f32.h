@@ -16,11 +16,16 @@ template <int kQueries, int kBlocks>
 inline void score_by(const float* const* queries, const HeadBlocks& blocks, std::int64_t split,
                      Visible& tokens, float scale, float (*scores)[kAttentionSplit]) {
   const float* keys[kBlocks];
+  const float* ahead[kBlocks];
   std::int64_t& at = tokens.begin;
   for (; at + (kBlocks - 1) * kBlockSize < tokens.end; at += kBlocks * kBlockSize) {
-    for (int i = 0; i < kBlocks; ++i) keys[i] = blocks.keys((split + at) / kBlockSize + i);
-    score_blocks<WeightType::kF32, kQueries, kBlocks>(queries, keys, blocks.cache.head_dim, scale,
-                                                      scores, at);
+    for (int i = 0; i < kBlocks; ++i) {
+      const std::int64_t block = (split + at) / kBlockSize + i;
+      keys[i] = blocks.keys(block);
+      ahead[i] = blocks.behind_keys(block);
+    }
+    score_blocks<WeightType::kF32, kQueries, kBlocks>(queries, keys, ahead, blocks.cache.head_dim,
+                                                      scale, scores, at);
   }
 }
 
@@ -49,10 +54,12 @@ inline void weigh_values(const HeadBlocks& blocks, std::int64_t split, std::int6
   for (std::int64_t t = from; t < to;) {
     const std::int64_t token = split + t;
     const float* values = blocks.values(token / kBlockSize) + first;
+    const float* ahead = blocks.behind_values(token / kBlockSize) + first;
     const std::int64_t block_end = t - token % kBlockSize + kBlockSize;
     const std::int64_t end = block_end < to ? block_end : to;
     values += token % kBlockSize * row;
-    for (; t < end; ++t, values += row) {
+    for (; t < end; ++t, values += row, ahead += row) {
+      prefetch_vectors<kVectors>(ahead);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         const F value = load(values + v * kLanes);
@@ -78,9 +85,9 @@ inline void weigh_all_values(const HeadBlocks& blocks, std::int64_t split, Visib
     weigh_values<kQueries, kValueVectors>(blocks, split, tokens.begin, tokens.end, first, weights,
                                           sums);
   }
-  for (; first < width; first += kLanes) {
-    weigh_values<kQueries, 1>(blocks, split, tokens.begin, tokens.end, first, weights, sums);
-  }
+  with_vectors((width - first) / kLanes, [&]<int kVectors>() {
+    weigh_values<kQueries, kVectors>(blocks, split, tokens.begin, tokens.end, first, weights, sums);
+  });
 }
 
 // The intersection; empty where begin >= end.

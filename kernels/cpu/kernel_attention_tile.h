@@ -15,6 +15,9 @@ inline constexpr int kQueriesMax = kRegisters == 32 ? 6 : 3;
 constexpr int side_by_side(int queries) { return queries <= kQueriesMax ? queries : 1; }
 // Vectors of a value row that are summed at a time.
 inline constexpr int kValueVectors = 4;
+// From the block that is read to the one that is prefetched.
+inline constexpr int kBlocksAhead = 8;
+inline constexpr int kAheadLevel = 2;  // L2, as __builtin_prefetch numbers it: L1 holds fewer
 inline constexpr int kKeyVectors = kBlockSize / kLanes;
 
 // Queries of one sequence that share a head of the cache, and what is known of them after the
@@ -50,7 +53,10 @@ struct HeadBlocks {
   const KvLayer& cache;
   const std::int32_t* table;
   int head;
-  std::int64_t first = 0;  // the block at table[0]; those before it are not asked for
+  std::int64_t first = 0;            // the block at table[0]; those before it are not asked for
+  std::int64_t begin = 0;            // of those that are read
+  std::int64_t end = 0;              // behind the last one
+  const HeadBlocks* next = nullptr;  // what is read then; null: not known
 
   const float* keys(std::int64_t block) const {
     return cache.key_units(table[block - first]) +
@@ -59,6 +65,32 @@ struct HeadBlocks {
   const float* values(std::int64_t block) const {
     return cache.value_units(table[block - first]) +
            std::int64_t{head} * cache.value_rows() * padded_head_dim(cache.head_dim);
+  }
+
+  // What is read kBlocksAhead blocks later, to be prefetched: a split's keys are read, then its
+  // values, then the next one's keys. Blocks lie apart, so that the processor does not foresee
+  // them.
+  const float* behind_keys(std::int64_t block) const {
+    const std::int64_t last = split_end(block) - 1;
+    const std::int64_t ahead = block + kBlocksAhead;
+    if (ahead <= last) return keys(ahead);
+    const std::int64_t split = block / kSplitBlocks * kSplitBlocks;
+    const std::int64_t value = ahead - last - 1 + (split < begin ? begin : split);
+    return values(value < last ? value : last);
+  }
+  const float* behind_values(std::int64_t block) const {
+    const std::int64_t ahead = block + kBlocksAhead;
+    if (ahead < end) return ahead < split_end(block) ? values(ahead) : keys(ahead);
+    if (next == nullptr) return values(end - 1);
+    const std::int64_t key = next->begin + ahead - end;
+    return next->keys(key < next->end ? key : next->end - 1);
+  }
+
+ private:
+  static constexpr std::int64_t kSplitBlocks = kAttentionSplit / kBlockSize;
+  std::int64_t split_end(std::int64_t block) const {
+    const std::int64_t behind = (block / kSplitBlocks + 1) * kSplitBlocks;
+    return behind < end ? behind : end;
   }
 };
 
@@ -70,17 +102,38 @@ constexpr int score_blocks_for(int queries) {
   return blocks < 1 ? 1 : blocks > 8 ? 8 : blocks;
 }
 
+// work.operator()<count>() for the last vectors of a value row, if there are any.
+template <class Work>
+inline void with_vectors(int count, const Work& work) {
+  static_assert(kValueVectors == 4);
+  if (count == 1) work.template operator()<1>();
+  if (count == 2) work.template operator()<2>();
+  if (count == 3) work.template operator()<3>();
+}
+
+template <int kVectors>
+inline void prefetch_vectors(const float* at) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; v += kFloatsPerLine / kLanes) {
+    __builtin_prefetch(at + v * kLanes, 0, kAheadLevel);
+  }
+}
+
 // scores[q][kBlocks * 16] = scale * query q times the keys of some blocks, each of `rows` rows of
-// units: one lane is one token, its chain is over rows.
+// units: one lane is one token, its chain is over rows. Meanwhile the blocks at `ahead` are
+// prefetched.
 template <WeightType kType, int kQueries, int kBlocks>
-inline void score_blocks(const float* const* queries, const float* const* keys, int rows,
-                         float scale, float (*scores)[kAttentionSplit], std::int64_t at) {
+inline void score_blocks(const float* const* queries, const float* const* keys,
+                         const float* const* ahead, int rows, float scale,
+                         float (*scores)[kAttentionSplit], std::int64_t at) {
   constexpr int kVectors = kBlocks * kKeyVectors;
   F sums[kQueries][kVectors];
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kVectors; ++v) sums[q][v] = zero();
   }
   for (int row = 0; row < rows; ++row) {
+#pragma GCC unroll 16
+    for (int b = 0; b < kBlocks; ++b) prefetch_vectors<kKeyVectors>(ahead[b] + row * kBlockSize);
     F key[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {

@@ -5,8 +5,6 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-inline constexpr int kFloatsPerLine = 16;  // of a cache
-
 // A block of a GEMM: panels side by side, and the units of each between two stores of the sums.
 struct BlockShape {
   int panels;

@@ -5,6 +5,8 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
+inline constexpr int kFloatsPerLine = 16;  // of a cache
+
 // The scale of a row for int8: its largest magnitude / 127; NaN where an element is NaN or
 // infinite, so that the row's results show it.
 inline float row_scale(const float* x, std::int64_t k) {

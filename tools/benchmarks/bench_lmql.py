@@ -3,13 +3,13 @@
 
     tools/bench lmql [--quick] [--rounds 5] [--model FOLDER] [--before BIN] [--output FILE]
 
-The servers load the same folder, lmtp-serve once as float32 and once as bfloat16, and run in turns,
-the idle ones stopped; the median of the rounds' ratios counts. What the machine allows is read right
-before and behind every run; a round of a shape that found it in two modes does not count and is
-taken again, twice at most. Without --model it is gpt2-medium's shape with random weights. Then the
-queries of tests/lmql/queries on the demo, end to end, with --before (the bin folder of another
-build) also on that lmtp-serve. Writes docs/benchmarks/lmql-cpu.md. --quick: one round of everything,
-on the demo, printed only; it shows that all of it works, not how fast it is.
+The servers load the same folder, lmtp-serve once as float32 and once as bfloat16, and run in
+turns, the idle ones stopped; the median of the rounds' ratios counts. What the machine allows is
+read right before and behind every run; a round of a shape that found it in two modes does not count
+and is taken again, twice at most. Without --model it is gpt2-medium's shape with random weights.
+Then the queries of tests/lmql/queries on the demo, end to end, with --before (the bin folder of
+another build) also on that lmtp-serve. Writes docs/benchmarks/lmql-cpu.md. --quick: one round of
+everything, on the demo, printed only; it shows that all of it works, not how fast it is.
 """
 
 import argparse
@@ -277,12 +277,12 @@ Written by `{command}` on {date}.
 ## The shapes of work at the wire
 
 Model: {model}.
-Seconds from the first request of a shape to its last token; medians, with quartiles and the number of
-rounds; ratios are those of each round. Prompts are new in every round, the same for all. *Of what is
-allowed*: by the roofline, from what was read right before and behind each run; the fewest steps that
-do this work read all weights once each, or multiply as fast as float32 can; of bfloat16 only the
-reading is counted. The time in which the shapes' clients wait for answers and send the next request
-is in no roofline.
+Seconds from the first request of a shape to its last token; medians, with quartiles and the number
+of rounds; ratios are those of each round. Prompts are new in every round, the same for all. *Of
+what is allowed*: by the roofline, from what was read right before and behind each run; the fewest
+steps that do this work read all weights once each, or multiply as fast as float32 can; of bfloat16
+only the reading is counted. The time in which the clients wait for answers and send the next
+request is in no roofline.
 
 As float32:
 
