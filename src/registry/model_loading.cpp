@@ -54,6 +54,16 @@ Error too_large(const std::string& name, const MemoryNeed& need, const TooLarge&
               " are free; free some, or choose a narrower --dtype or a smaller --kv-cache"};
 }
 
+void log_loaded(const ModelSlot& slot) {
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - slot.load_begin);
+  const scheduler::AgentInfo info = slot.engine->stats().agent;
+  log::info("loaded " + quoted_name(slot.served->description.name) + " in " +
+            std::to_string(ms.count()) + " ms: " + info.device + ", " + info.dtype +
+            ", KV cache " + gib_text(info.kv_bytes) + ", context " +
+            std::to_string(slot.served->limits.context_length) + " tokens");
+}
+
 }  // namespace
 
 Result<void> RegistryActor::seek(const Slot& slot) {
@@ -309,17 +319,7 @@ void RegistryActor::loaded(const Slot& slot, Result<std::unique_ptr<scheduler::M
   const bool comes_back = slot->comes_back;
   const Result<void> started = guarded([&] { return start_engine(slot, std::move(*agent)); });
   if (!started) return fail(*slot, started.error());
-  const std::string& name = slot->served->description.name;
-  if (options_.is_auto) {
-    const auto ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - slot->load_begin);
-    const scheduler::AgentInfo info = slot->engine->stats().agent;
-    log::info("loaded " + quoted_name(name) + " in " + std::to_string(ms.count()) +
-              " ms: " + info.device + ", " + info.dtype + ", KV cache " + gib_text(info.kv_bytes) +
-              ", context " + std::to_string(slot->served->limits.context_length) + " tokens");
-  } else if (!comes_back && options_.only.on_loaded) {
-    options_.only.on_loaded({});
-  }
+  if (!options_.is_auto && !comes_back && options_.only.on_loaded) options_.only.on_loaded({});
 }
 
 Result<void> RegistryActor::start_engine(const Slot& slot,
@@ -344,8 +344,9 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   slot->load->percent = 100;
   forget_failure(slot->served->description.name);
   changed_ = true;
-  // Before any stream ends, so that a client that sees an end finds the model ready.
+  // Before any stream ends, so that who sees an end finds the model ready, and in the log.
   (void)guarded([&]() -> Result<void> {
+    if (options_.is_auto) log_loaded(*slot);
     publish();
     return {};
   });

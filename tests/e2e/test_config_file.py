@@ -110,5 +110,5 @@ def test_a_server_from_a_file(tmp_path):
 
     with LmtpServe("demo", "--config", file) as server:
         run(ask(server))
-        assert "KV cache 31" in server.read_log()
+        assert "KV cache 31" in server.ready_line()
     assert server.exit_code == 0, server.log_tail

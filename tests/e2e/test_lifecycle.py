@@ -286,7 +286,7 @@ def test_a_small_cache_shortens_the_context():
             info = await s.model_info()
             context = info["context_length"]
             assert 256 <= context < 512
-            assert f"context {context} of 512 tokens" in server.read_log()
+            assert f"context {context} of 512 tokens" in server.ready_line()
             await s.send("GENERATE", stream_id=1, prompt=[5] * (context - 8), max_tokens=99,
                          logit_bias=NO_END)  # fmt: skip
             ids, reason = await s.finish(1)

@@ -189,7 +189,7 @@ def test_tcp_is_there_beside_it_where_it_is_asked_for(tmp_path, expected):
         # What is about TCP stays so.
         with pytest.raises(aiohttp.WSServerHandshakeError):
             run(ask_as(server, Origin="https://attacker.example"))
-    assert f"ws://{server.endpoint}/, unix:{path}" in server.output
+        assert server.ready_line().endswith(f"ws://{server.endpoint}/, unix:{path}")
 
 
 async def ask_as(server, **headers):
