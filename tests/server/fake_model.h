@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fake_agent.h"
 #include "fake_factory.h"
@@ -27,6 +28,7 @@ struct FakeModelOptions {
   std::shared_future<void> load_gate;
   std::function<registry::LoadedTokenizer()> load_tokenizer;  // empty: a FakeTokenizer
   registry::LoadControllers load_controllers;                 // empty: none are run
+  std::vector<std::string> notes;                             // in what MODEL_INFO answers
 };
 
 inline FakeModelOptions with_controllers(std::shared_ptr<aici::Runtime> runtime) {
@@ -45,6 +47,7 @@ inline registry::ServedModel make_fake_model(const std::string& name,
   if (options.agent.eos_id >= 0) model.limits.eos_ids = {options.agent.eos_id};
   if (options.load_tokenizer) model.load_tokenizer = options.load_tokenizer;
   model.load_controllers = options.load_controllers;
+  model.description.notes = options.notes;
   model.load = [options](std::int64_t, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     progress(40);
