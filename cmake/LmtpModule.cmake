@@ -10,7 +10,7 @@
 #
 #   lmtp_plugin(NAME SOURCES a.cpp ... [DEPS module ...] [PRIVATE_LIBS target ...])
 #     The shared library liblmtp_NAME.so in the build's lib/lmtp/, which a program loads when it
-#     needs what it links.
+#     needs what it links. Optimized as a module that WAITS.
 #
 #   lmtp_test(MODULE UNIT [SOURCES extra.cpp ...] [DEPS module-or-target ...] [LABELS label ...]
 #             [TIMEOUT seconds] [TEST_DATA name])
@@ -69,6 +69,12 @@ function(lmtp_optimize_less target)
   endif()
 endfunction()
 
+# Of tests, and what runs beside them: they run once, and what optimizing wins for them is less than
+# it takes.
+function(lmtp_optimize_as_tests target)
+  target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
+endfunction()
+
 # Of what hangs; sanitizers on a slow machine need minutes.
 set(LMTP_TEST_TIMEOUT_S 900)
 
@@ -114,6 +120,7 @@ function(lmtp_plugin name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PRIVATE_LIBS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_library(lmtp_${name} MODULE ${arg_SOURCES})
+  lmtp_optimize_less(lmtp_${name})
   target_link_libraries(lmtp_${name} PRIVATE ${deps} ${arg_PRIVATE_LIBS} lmtp_warnings)
   set_target_properties(lmtp_${name} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/lmtp)
@@ -143,8 +150,7 @@ function(lmtp_test_program name module main)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
-  # Tests run once: what optimizing wins for them is less than it takes.
-  target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
+  lmtp_optimize_as_tests(${name})
   target_include_directories(${name} PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/tests/support ${CMAKE_CURRENT_SOURCE_DIR})
