@@ -21,9 +21,9 @@ void add_to(double& average, double seconds) {
 
 }  // namespace
 
-void StepPace::add(int num_tokens, int num_rows, Duration time, int num_moves) {
+void StepPace::add(int num_tokens, int num_rows, Duration time, int num_moves, int num_drafts) {
   const double seconds = Seconds(time - std::min<Duration>(time, num_moves * fetch_time_)).count();
-  if (num_tokens == num_rows) {
+  if (num_tokens - num_drafts == num_rows) {
     add_to(seconds_per_decode_, seconds);
   } else if (num_tokens >= kTokensMin) {
     add_to(seconds_per_token_, seconds / num_tokens);

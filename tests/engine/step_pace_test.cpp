@@ -39,6 +39,15 @@ TEST(StepPaceTest, DecodesSayHowLongDecodesTake) {
   EXPECT_NEAR(pace.tokens_within(pace.decode_time()), 12, 1);
 }
 
+TEST(StepPaceTest, DraftsMakeNoPromptOfADecode) {
+  StepPace pace;
+  pace.add(32, 8, 50ms, 0, 24);
+  EXPECT_NEAR(std::chrono::duration<double>(pace.decode_time()).count(), 0.05, 1e-6);
+  EXPECT_EQ(pace.time_for(1000), 0ms);
+  pace.add(100, 8, 400ms, 0, 2);
+  EXPECT_NEAR(pace.tokens_within(100ms), 25, 1) << "beside a prompt";
+}
+
 TEST(StepPaceTest, FollowsAChange) {
   StepPace pace;
   pace.add(100, 1, 400ms);
