@@ -60,26 +60,41 @@ def run_lmtp(endpoint, prompts, max_tokens, eos, forbidden=None, timeout_s=TIMEO
     requests = []
     for i, prompt in enumerate(prompts):
         bias = {str(t): -100 for t in [*eos, *(forbidden[i] if forbidden else ())]}
-        request = {"stream_id": i, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0.0,
-                   "logit_bias": bias, **(more[i] if more else {})}  # fmt: skip
-        requests.append("GENERATE " + json.dumps(request))
-    start, messages = asyncio.run(asyncio.wait_for(talk(endpoint, requests), timeout_s))
-    return read_lmtp(start, messages, len(prompts))
+        requests.append({"prompt": prompt, "max_tokens": max_tokens, "logit_bias": bias,
+                         **(more[i] if more else {})})  # fmt: skip
+    visit = Visit(requests)
+    asyncio.run(asyncio.wait_for(visit.connect(endpoint), timeout_s))
+    return visit.run()
 
 
-async def talk(endpoint, requests):
-    """(when they were sent, the messages that came until all had ended, each with its time)"""
-    messages, num_ended = [], 0
-    async with open_socket(endpoint) as ws:
-        start = time.perf_counter()
-        for request in requests:
-            await ws.send_str(request)
+class Visit:
+    """Greedy streams that start together on one connection, and what has come of them so far."""
+
+    def __init__(self, requests):
+        self.requests = requests
+        self.start, self.messages = None, []  # each message with its time
+
+    async def connect(self, endpoint):
+        async with open_socket(endpoint) as ws:
+            await self.talk(ws)
+
+    async def talk(self, ws):
+        """Until all have ended."""
+        texts = ["GENERATE " + json.dumps({"stream_id": i, "temperature": 0.0, **request})
+                 for i, request in enumerate(self.requests)]  # fmt: skip
+        num_ended = 0
+        self.start = time.perf_counter()
+        for text in texts:
+            await ws.send_str(text)
         async for message in ws:
-            messages.append((time.perf_counter(), message.data))
+            self.messages.append((time.perf_counter(), message.data))
             num_ended += message.data.count('"finish_reason": "') + message.data.count('"error": ')
-            if num_ended >= len(requests):
-                return start, messages
-    raise RuntimeError(f"lmtp-serve closed the connection ({ws.close_code})")
+            if num_ended >= len(texts):
+                return
+        raise RuntimeError(f"lmtp-serve closed the connection ({ws.close_code})")
+
+    def run(self):
+        return read_lmtp(self.start, self.messages, len(self.requests))
 
 
 def read_lmtp(start, messages, num_streams):
