@@ -15,8 +15,8 @@ class StepPace {
 
   // Adds a finished step. The average time per token leaves out steps of few tokens and steps of
   // decodes only: their time is that of reading the weights.
-  // num_moves: of blocks from and to the host, whose time is not counted. num_drafts: of the tokens;
-  // a decode remains one.
+  // num_moves: of blocks from and to the host, whose time is not counted. num_drafts: of the
+  // tokens; a decode remains one.
   void add(int num_tokens, int num_rows, Duration time, int num_moves = 0, int num_drafts = 0);
 
   // How long a block takes from the host; 0: there are none.

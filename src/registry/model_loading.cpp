@@ -59,8 +59,8 @@ void log_loaded(const ModelSlot& slot) {
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - slot.load_begin);
   const scheduler::AgentInfo info = slot.engine->stats().agent;
   log::info("loaded " + quoted_name(slot.served->description.name) + " in " +
-            std::to_string(ms.count()) + " ms: " + info.device + ", " + info.dtype +
-            ", KV cache " + gib_text(info.kv_bytes) + ", context " +
+            std::to_string(ms.count()) + " ms: " + info.device + ", " + info.dtype + ", KV cache " +
+            gib_text(info.kv_bytes) + ", context " +
             std::to_string(slot.served->limits.context_length) + " tokens");
 }
 

@@ -280,7 +280,8 @@ TEST_P(ScoresTest, AFailedRowLeavesNothing) {
   EXPECT_EQ(driver.scheduler().counters().num_cached_scores, 0);
 }
 
-// A pool of one stream of the whole context, and log probabilities of little more than two texts.
+// A pool of one stream of the whole context, and log probabilities of nine short texts. Those of a
+// text of the whole context leave room for one more.
 class FewScoresTest : public ScoresTest {
  protected:
   FewScoresTest() : ScoresTest(5'000, Scheduler::min_blocks(256)) {}
@@ -294,7 +295,7 @@ TEST_P(FewScoresTest, TheyOutliveKeysAndGoInTheirTurn) {
   score(prompt, scored);
   generate(counting(200, 250), 1);  // takes all blocks
   EXPECT_EQ(score(prompt, scored), 0);
-  for (int other = 1; other < 6; ++other) score(counting(other * 50, 20), scored);
+  for (int other = 1; other < 12; ++other) score(counting(other * 50, 20), scored);
   EXPECT_EQ(counters().num_cached_scores, 10);
   EXPECT_GT(score(prompt, scored), 0) << "computed again, and right";
   EXPECT_LE(driver_.scheduler().score_cache().num_bytes(), 5'000);
