@@ -91,27 +91,19 @@ std::vector<Pair> values_but_batch(const Configuration& configuration) {
   return values;
 }
 
-// Greedy: takes, of configurations in an order drawn at random, those that add many new pairs of
-// values before those that add few.
+// Greedy: takes, of configurations drawn at random, those that add a new pair of values.
 std::vector<Configuration> cover(std::vector<Configuration> drawn, std::uint64_t seed,
                                  std::vector<Pair> (*brings)(const Configuration&)) {
-  if (drawn.empty()) return {};
   std::mt19937_64 random(seed);
   std::shuffle(drawn.begin(), drawn.end(), random);
   std::set<Pair> seen;
-  std::vector<Configuration> taken;
-  for (std::size_t least = brings(drawn.front()).size(); least > 0; least = least * 3 / 4) {
-    std::erase_if(drawn, [&](const Configuration& configuration) {
-      const std::vector<Pair> pairs = brings(configuration);
-      const auto num_new = static_cast<std::size_t>(
-          std::ranges::count_if(pairs, [&](const Pair& p) { return !seen.contains(p); }));
-      if (num_new < least) return num_new == 0;
-      seen.insert(pairs.begin(), pairs.end());
-      taken.push_back(configuration);
-      return true;
-    });
-  }
-  return taken;
+  std::erase_if(drawn, [&](const Configuration& configuration) {
+    const std::vector<Pair> pairs = brings(configuration);
+    const bool adds = std::ranges::any_of(pairs, [&](const Pair& p) { return !seen.contains(p); });
+    seen.insert(pairs.begin(), pairs.end());
+    return !adds;
+  });
+  return drawn;
 }
 
 }  // namespace
