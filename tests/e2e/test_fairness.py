@@ -1,4 +1,4 @@
-"""tools/benchmarks/fairness.py for seconds: what it counts, and that answers are right; no times."""
+"""tools/benchmarks/fairness.py for seconds: what it counts, and that answers are right."""
 
 import asyncio
 

@@ -3,10 +3,12 @@
 import pytest
 import soak
 from lmtp_socket import uses_a_sanitizer
-from rounds import GROWTH_MAX, memory_growth
+from rounds import memory_growth
 from servers import LmtpServe
 
 PLACES, STREAMS, ROUNDS, SECONDS, SEED = 16, 4, 3, 3, 7
+# From one round of seconds to the next, what slow readers have not taken comes and goes by 12 MB.
+SHORT_GROWTH_MAX = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def test_memory_is_flat(outcome):
     _, rounds, sanitized = outcome
     if sanitized:
         pytest.skip("a sanitizer keeps what is freed")
-    assert memory_growth(rounds) <= GROWTH_MAX
+    assert memory_growth(rounds) <= SHORT_GROWTH_MAX
 
 
 def test_other_bits_are_found(programs):

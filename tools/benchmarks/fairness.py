@@ -430,9 +430,10 @@ def write_page(path, options, size, machine, figures, missing):
         command=" ".join(["tools/benchmarks/fairness.py", *sys.argv[1:]]), date=report.today(),
         model=options.model, dtype=options.dtype, kv_cache=options.kv_cache, rounds=size.rounds,
         checked=CHECKED, checked_tokens=CHECKED_TOKENS, decoding=DECODING, storm=STORM,
-        crowd=size.crowd, short=SHORT, chunks=CHUNKS, chunk_tokens=CHUNK_TOKENS, newcomers=NEWCOMERS,
-        places=" ".join(map(str, PLACES_OPTION)), together=TOGETHER, machine=machine,
-        version=report.our_version(), table=report.table(HEAD, [f.row() for f in figures], "ll"),
+        crowd=size.crowd, short=SHORT, chunks=CHUNKS, chunk_tokens=CHUNK_TOKENS,
+        newcomers=NEWCOMERS, places=" ".join(map(str, PLACES_OPTION)), together=TOGETHER,
+        machine=machine, version=report.our_version(),
+        table=report.table(HEAD, [f.row() for f in figures], "ll"),
         missing=" ".join(missing),
     )  # fmt: skip
     path.write_text(page.rstrip() + "\n", encoding="utf-8")
