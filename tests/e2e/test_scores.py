@@ -219,7 +219,7 @@ def test_an_adapter_has_its_own(server):
 
 def test_the_limit_holds_and_what_went_is_computed_again():
     """Of all texts' the limit has room for about three."""
-    limit = 30_000
+    limit = 6_000
 
     async def go(endpoint):
         async with lmtp.connect(endpoint) as client:
