@@ -263,7 +263,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
       counters_.num_cached_tokens += num_cached;
       counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
     }
-    share.served += missing;
+    serve(share, missing);
     withhold_end(sequence, options_.eos_ids);
   } else if (sequence.is_preempted && sequence.wants_notices) {
     making_->plan.notices.push_back({sequence.key, StreamNotice::Kind::kResumed});

@@ -289,7 +289,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
   if (row.first_position >= sequence.num_prompt && !result.skipped) {
-    sequence.share_state->served += std::max(1, row.num_logits - num_refused);
+    serve(*sequence.share_state, std::max(1, row.num_logits - num_refused));
   }
   // Later requests often continue a prompt from its end: index its partial block too.
   const bool prompt_done =

@@ -47,6 +47,17 @@ void Scheduler::join_share(Sequence& sequence) {
   }
 }
 
+// What one of them is served moves the clock on by what each would get of it (the virtual time of
+// weighted fair queueing, Demers et al. 1989), so that those who come later start above those who
+// wait: however many come, each has its turn.
+void Scheduler::serve(Share& share, int num_tokens) {
+  share.served += num_tokens;
+  num_unclocked_ += num_tokens;
+  const auto num_shares = static_cast<std::int64_t>(shares_.size());
+  served_clock_ += num_unclocked_ / num_shares;
+  num_unclocked_ %= num_shares;
+}
+
 // At the limit half of the idle shares are dropped at once, so that the scan is rare.
 void Scheduler::leave_share(Sequence& sequence) {
   const ConnectionId id = sequence.share;

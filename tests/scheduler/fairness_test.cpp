@@ -305,6 +305,37 @@ TEST(Fairness, SharesAreByKeyAndWithinAKeyConnectionsTakeTurns) {
   EXPECT_LE(most->second - least->second, 2 * 5) << "two streams";
 }
 
+// Each stream of the others comes on a connection of its own, and so many wait that a place is
+// never free: one that has had tokens before still gets on, with and without a limit of all tokens.
+TEST(Fairness, NewConnectionsWithoutEndStarveNone) {
+  constexpr int kPlaces = 4;
+  constexpr int kNumTokens = 20;
+  for (const int total : {0, 256}) {
+    SchedulerOptions options = small_options();
+    options.batch.max_sequences = kPlaces;
+    options.batch.max_total_tokens = total;
+    SchedulerDriver driver(small_agent(), options);
+    std::vector<StreamKey> others;
+    ConnectionId next = 100;
+    const auto step = [&] {
+      std::erase_if(others, [&](StreamKey key) { return driver.outcome(key).done; });
+      while (others.size() < 3 * kPlaces) {
+        const auto connection = next++;
+        others.push_back(driver.generate(1, counting(static_cast<int>(connection % 400), 3),
+                                         kNumTokens, connection));
+      }
+      ASSERT_TRUE(driver.step());
+    };
+    for (StreamId chunk = 1; chunk <= 8; ++chunk) {
+      const StreamKey key = driver.generate(chunk, counting(500, 3), kNumTokens, 1);
+      int num_steps = 0;
+      for (; !driver.outcome(key).done && num_steps < 1000; ++num_steps) step();
+      // Of the places a thirteenth is its part.
+      EXPECT_LE(num_steps, 10 * kNumTokens) << "chunk " << chunk << ", total " << total;
+    }
+  }
+}
+
 TEST(Fairness, ABlockedConnectionRunsSoonToo) {
   SchedulerOptions options = small_options();
   SchedulerDriver driver(small_agent(24), options);  // a context, and seven blocks

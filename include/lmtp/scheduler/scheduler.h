@@ -224,6 +224,7 @@ class Scheduler {
 
   void join_share(Sequence& sequence);
   void leave_share(Sequence& sequence);
+  void serve(Share& share, int num_tokens);
   // Of what runs. REQUIRES: there are sequences that are not suspended.
   int fair_share() const;
   bool has_shares_beyond_part() const;
@@ -386,7 +387,8 @@ class Scheduler {
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;
   std::int64_t steps_since_prefill_ = 0;  // since one of more than a block was admitted
-  std::int64_t served_clock_ = 0;         // of the share served least; never goes back
+  std::int64_t served_clock_ = 0;         // where shares begin; never goes back
+  std::int64_t num_unclocked_ = 0;        // tokens served that have not moved it yet
   double mean_generated_ = 16.0;          // moving average of finished Generates
 };
 

@@ -19,7 +19,7 @@ namespace lmtp::scheduler {
 enum class SequenceStatus { kWaiting, kRunning, kSuspended };
 
 // Tokens served to one key, or connection without a key, on a clock that all have in common
-// (start-time fair queueing, Goyal et al. 1996).
+// (weighted fair queueing, Demers et al. 1989; see Scheduler::serve()).
 struct Share {
   std::int64_t served = 0;
   int num_sequences = 0;  // >= 1; suspended ones are not counted
