@@ -43,9 +43,10 @@ StepPace::Duration StepPace::time_for(int num_tokens) const {
 scheduler::StepLimits StepPace::limits(const scheduler::DebugOptions& options) const {
   scheduler::StepLimits limits;
   if (options.max_prefill_ms > 0) {
-    // Beside decodes a step takes three times as long as one of decodes alone, at most.
+    // Beside decodes a step takes three times as long as one of decodes alone, at most; a twelfth
+    // of that is left for what is not known before.
     Duration beside = std::chrono::milliseconds(options.max_prefill_ms);
-    if (decode_time() > Duration::zero()) beside = std::min(beside, 2 * decode_time());
+    if (decode_time() > Duration::zero()) beside = std::min(beside, decode_time() * 7 / 4);
     limits.prefill = tokens_within(beside);
     limits.cached = tokens_within(decode_time());
   }

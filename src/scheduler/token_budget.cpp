@@ -30,7 +30,7 @@ StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimi
   if (num_decodes == 0) left = std::min(left, std::max(limits.alone, kAlways));
   StepShares most{left, left};
   if (num_decodes > 0) {
-    const int quota = std::min(batch.max_tokens / 4, std::max(limits.prefill, kAlways));
+    const int quota = std::min(batch.max_tokens / 4, std::max(limits.prefill, kBlockSize));
     most.prefill = std::clamp(quota, std::min(kBlockSize, left), left);
     most.cached = std::min(left, std::max(limits.cached, kAlways));
     left = std::max(most.prefill, most.cached);  // together no more than one of them alone

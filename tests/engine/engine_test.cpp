@@ -130,7 +130,7 @@ TEST_P(EngineTest, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
     ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 40), 40)));
     sink->wait_done(1);
     sink->wait_done(2);
-    EXPECT_EQ(most_tokens, 1 + (max_prefill_ms == 0 ? 512 / 4 : 2 * kBlockSize));
+    EXPECT_EQ(most_tokens, 1 + (max_prefill_ms == 0 ? 512 / 4 : kBlockSize));
   }
 }
 

@@ -25,8 +25,8 @@
 
 namespace lmtp::scheduler {
 
-// What may be added to a step, in tokens; two blocks are always allowed. Set by the engine, which
-// measures how long tokens take.
+// What may be added to a step, in tokens; two blocks are always allowed, of prefills beside decodes
+// one. Set by the engine, which measures how long tokens take.
 struct StepLimits {
   static constexpr int kAny = std::numeric_limits<int>::max();
   int prefill = kAny;  // beside decodes; and never more than a quarter of the step
