@@ -349,7 +349,8 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help=f"default: {OUTPUT.relative_to(ROOT)}")
     args = parser.parse_args()
     args.query_rounds = QUERY_ROUNDS
-    command = " ".join(["tools/bench lmql", *sys.argv[1:]])
+    words = ["BIN" if pathlib.Path(word) == args.before else word for word in sys.argv[1:]]
+    command = " ".join(["tools/bench lmql", *words])
     if args.quick:
         args.rounds = args.query_rounds = 1
     else:
