@@ -15,7 +15,8 @@ BYTES_MAX = 64 << 20  # of the archive
 PROGRAMS = ("bin/lmtp-serve", "bin/lmtp-bench", "bin/gpu-bench", "bin/make-checkpoint",
             "tests/kernels_gpu_test", "tests/agent_gpu_test", "tests/numerics_grid")  # fmt: skip
 FILES = ("tools/gpu-check", "tools/benchmarks", "tests/goldens/demo.json", "tests/goldens/families",
-         "tests/goldens/checkpoints", "tests/goldens/quantized", "tests/goldens/gguf")  # fmt: skip
+         "tests/goldens/checkpoints", "tests/goldens/quantized", "tests/goldens/gguf",
+         "tests/goldens/ranks")  # fmt: skip
 DEMO = "share/lmtp/models/demo"
 # What the other machine has: glibc and libstdc++.
 SYSTEM = ("linux-vdso", "ld-linux", "libc.", "libm.", "libdl.", "librt.", "libpthread.",

@@ -17,6 +17,25 @@ void wake(int fd) {
   if (write(fd, &one, sizeof(one)) < 0) log::error("the main thread cannot be woken");
 }
 
+// Written before the handler is there.
+pthread_t& main_thread() {
+  static pthread_t thread = pthread_self();
+  return thread;
+}
+
+// Runs in a thread that is not ours and does not block the signals, as those of the CUDA driver:
+// the main thread, which blocks them, finds it pending.
+void pass_to_main_thread(int signal) { pthread_kill(main_thread(), signal); }
+
+void set_handler(const sigset_t& signals, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    if (sigismember(&signals, signal) == 1) sigaction(signal, &action, nullptr);
+  }
+}
+
 }  // namespace
 
 Events::Events(bool reloads)
@@ -29,6 +48,8 @@ Events::Events(bool reloads)
   sigaddset(&signals_, SIGINT);
   if (reloads) sigaddset(&signals_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  main_thread() = pthread_self();
+  set_handler(signals_, pass_to_main_thread);
   signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC);
 }
 
@@ -82,7 +103,10 @@ std::string Events::gone_reason() {
   return gone_reason_;
 }
 
-void Events::stop_catching() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
+void Events::stop_catching() {
+  set_handler(signals_, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+}
 
 // A pending signal would end the process when it is unblocked.
 Events::Kind Events::take_signal() {

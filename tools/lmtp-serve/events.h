@@ -13,7 +13,9 @@ namespace lmtp::tools {
 // SIGHUP where there is something to reload. Owner: main().
 class Events {
  public:
-  // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
+  // Signals are blocked here and in the threads that begin later; in one that unblocks them, as the
+  // CUDA driver's do, they are passed on to the calling thread.
+  // REQUIRES: the main thread, and no other one has been started.
   explicit Events(bool reloads);
   ~Events();
   Events(const Events&) = delete;
