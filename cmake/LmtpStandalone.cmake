@@ -36,5 +36,5 @@ function(lmtp_gpu_check_bundle)
     COMMAND ${PROJECT_SOURCE_DIR}/tools/gpu-check ${PROJECT_BINARY_DIR} --pack ${folder}
     USES_TERMINAL)
   add_dependencies(gpu_check_bundle lmtp-serve-standalone numerics_grid-standalone lmtp-bench
-    step_anatomy-standalone gpu-bench make-checkpoint kernels_gpu_test agent_gpu_test)
+    step_anatomy gpu-bench make-checkpoint kernels_gpu_test agent_gpu_test)
 endfunction()

@@ -45,11 +45,13 @@ using kernels::Stream;
 
 constexpr std::size_t kReadBytes = std::size_t{4} << 30;
 
-void probe(const Stream& stream) {
+void probe(Stream& stream) {
   if (stream.device_api() == nullptr) throw std::runtime_error("probe: of a device alone");
-  probe_device(stream, [](const char* what, double value, const char* unit) {
+  const auto say = [](const char* what, double value, const char* unit) {
     print({{"what", what}, {"value", value}, {"unit", unit}});
-  });
+  };
+  probe_device(stream, say);
+  probe_chain(stream, say);
 }
 
 void read(Stream& stream) {

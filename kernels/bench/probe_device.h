@@ -14,6 +14,10 @@ using ProbeFigure = std::function<void(const char* what, double value, const cha
 // std::runtime_error where a call of the CUDA runtime fails.
 void probe_device(const kernels::Stream& stream, const ProbeFigure& say);
 
+// The same of a chain of launches, each of which waits for the one before: what their reading of
+// weights takes, and whether reading ahead gains anything.
+void probe_chain(kernels::Stream& stream, const ProbeFigure& say);
+
 // By the same inputs to the instruction mma.sync and to wgmma, both in bf16 and f16, chains of
 // products with far exponents: how many of the sums differ in bits, and out of how many. Negative:
 // the device has no wgmma. Throws std::runtime_error. For probe_device.

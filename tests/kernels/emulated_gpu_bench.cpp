@@ -13,6 +13,7 @@ kernels::cuda::Probe kernels::cuda::probe(int) {
 const kernels::Backend& kernels::cuda::backend() { return device_backend(); }
 
 void bench::probe_device(const kernels::Stream&, const ProbeFigure&) {}
+void bench::probe_chain(kernels::Stream&, const ProbeFigure&) {}
 void bench::read_on_device(const kernels::Stream&, const void*, std::size_t, const ReadShape&) {}
 
 }  // namespace lmtp

@@ -150,6 +150,10 @@ def test_of_a_grid_counts_what_has_ended():
 
 
 RAN = "[  PASSED  ] 12 tests.\n"
+RACE_OF_A_COPY = (
+    "========= Error: Race reported between Write access at void linear_wgmma_kernel()+0x5640\n"
+    "=========     and Read access at void linear_wgmma_kernel<BF16>()+0x6a40 [64 hazards]\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +165,8 @@ RAN = "[  PASSED  ] 12 tests.\n"
         (99, "========= ERROR SUMMARY: 4 errors", FAILED),
         (0, f"{RAN}========= RACECHECK SUMMARY: 0 hazards displayed", PASSED),
         (99, "========= RACECHECK SUMMARY: 2 hazards displayed", FAILED),
+        (0, f"{RAN}{RACE_OF_A_COPY}========= RACECHECK SUMMARY: 1 hazard displayed", PASSED),
+        (0, f"{RAN}{RACE_OF_A_COPY}========= RACECHECK SUMMARY: 2 hazards displayed", FAILED),
         (1, "Error: Device not supported", NOT_RUN),
         (1, "Segmentation fault", FAILED),
     ],

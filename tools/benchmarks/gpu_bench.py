@@ -13,6 +13,7 @@ from gpu_kernels import (
     measure_attention,
     measure_linears,
     measure_machine,
+    measure_anatomy,
     measure_ops,
     measure_probe,
     measure_sampler,
@@ -52,16 +53,20 @@ class Plan:
     contexts: str
     linear_rows: str
     samples: tuple  # rows and vocabulary
+    anatomy_shapes: tuple
+    anatomy_rows: str
+    anatomy_context: int
 
 
 ON_GPU = Plan("random:gpt2-medium", GPT2_MEDIUM, "gpt2-medium", "random:llama-3-8b", LLAMA3_8B,
               128, 128, 2048, (64, 256), 128, 25_000, (128, 384, 800), 512,
               "1,4,16,64,256", "128,512,2048,8192", "1,8,16,32,64,128,256,2048",
-              (("1,256", 50257), ("1", 128256)))  # fmt: skip
+              (("1,256", 50257), ("1", 128256)),
+              ("gpt2-medium", "llama-3-8b"), "1,64", 200)  # fmt: skip
 QUICK = dataclasses.replace(ON_GPU, streams=(64,), decoded=256, batches="1,64",
                             contexts="512,8192", linear_rows="1,64,2048")  # fmt: skip
 DRY = Plan("demo", DEMO, "demo", "demo", DEMO, 16, 8, 256, (4,), 4, 1000, (32, 128), 32, "1,4",
-           "128", "1,64", (("1", 2048),))  # fmt: skip
+           "128", "1,64", (("1", 2048),), ("gpt2",), "1", 32)  # fmt: skip
 
 
 def run(check):
@@ -69,6 +74,7 @@ def run(check):
     plan = DRY if not check.on_gpu else QUICK if check.quick else ON_GPU
     check.guarded("probe of the device", measure_probe)
     machine = measure_machine(check)
+    check.guarded("a step's anatomy", measure_anatomy, plan)
     check.guarded("sampler", measure_sampler, plan)
     check.guarded("linear layers", measure_linears, plan)
     check.guarded("decode attention", measure_attention, plan, machine)

@@ -8,7 +8,7 @@ MEMORY_BOUND_US = 20
 SHARE_WANTED = 0.85
 NARROW_TYPES = ("int8", "int4", "fp8")
 MACHINE_SECONDS, ATTENTION_SECONDS, LINEAR_SECONDS = 120, 150, 90
-PROBE_SECONDS, SAMPLE_SECONDS = 60, 60
+PROBE_SECONDS, SAMPLE_SECONDS, ANATOMY_SECONDS = 60, 60, 60
 SAMPLER_MOST = {1: 8, 256: 25}  # microseconds, by rows
 # As gpu-bench says it.
 WGMMA_ROW, WGMMA_SUMS = "sums of wgmma that differ from mma.sync", "of sums"
@@ -130,6 +130,25 @@ def measure_ops(check, plan):
         for row in bench(check, "ops", "1,64", *sizes, seconds=SAMPLE_SECONDS):
             check.report.compare(f"{model}: {row['what']}, {row['rows']} rows", row["us"], "us",
                                  digits=2)  # fmt: skip
+
+
+def measure_anatomy(check, plan):
+    """A decode step of each model, and what it would gain without each of its ops."""
+    for model in plan.anatomy_shapes:
+        program = check.test_program("step_anatomy")
+        done = check.call(program, check.device, model, plan.anatomy_rows, plan.anatomy_context,
+                          seconds=ANATOMY_SECONDS)  # fmt: skip
+        rows = json_lines(done.output)
+        if done.code != 0 or not rows:
+            check.report.add(f"{model}: a step", FAILED, f"exit code {done.code}", "exit code 0",
+                             done.tail)  # fmt: skip
+        for row in rows:
+            what = f"{model}: a step of {row['rows']} rows, {row['context']} tokens"
+            if not row["without"]:
+                check.report.compare(what, row["us"], "us", digits=1)
+            else:
+                check.report.compare(f"{what}: gain without {row['without']}", row["gain_us"],
+                                     "us", digits=1)  # fmt: skip
 
 
 def measure_linears(check, plan):

@@ -13,7 +13,8 @@ REVISION_FILE = "REVISION"
 BYTES_MAX = 64 << 20  # of the archive
 # From standalone/ where the build has them so (cmake/LmtpStandalone.cmake).
 PROGRAMS = ("bin/lmtp-serve", "bin/lmtp-bench", "bin/gpu-bench", "bin/make-checkpoint",
-            "tests/kernels_gpu_test", "tests/agent_gpu_test", "tests/numerics_grid", "tests/step_anatomy")  # fmt: skip
+            "tests/kernels_gpu_test", "tests/agent_gpu_test", "tests/numerics_grid",
+            "tests/step_anatomy")  # fmt: skip
 FILES = ("tools/gpu-check", "tools/benchmarks", "tests/goldens/demo.json", "tests/goldens/families",
          "tests/goldens/checkpoints", "tests/goldens/quantized", "tests/goldens/gguf",
          "tests/goldens/ranks")  # fmt: skip

@@ -2,13 +2,16 @@
 // Without an op the others run as before, on whatever numbers are there; the difference is what the
 // step would gain if that op took no time, which is less than the op's own where it overlaps.
 //
-//   step_anatomy DEVICE MODEL ROWS CONTEXTS     step_anatomy cuda:0 random:gpt2-medium 1,64 200
+//   step_anatomy DEVICE SHAPE ROWS CONTEXTS     step_anatomy cuda:0 gpt2-medium 1,64 200
 //
 // DEVICE is cpu (float32) or cuda[:N] (bfloat16). One line of JSON a point.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -19,11 +22,14 @@
 #include <utility>
 #include <vector>
 
-#include "bench/measure.h"
 #include "kernels/backend.h"
 #include "kernels/device.h"
+#include "kernels/device_api.h"
+#include "kernels/memory.h"
+#include "kernels/stream.h"
 #include "lmtp/agent/agent_options.h"
-#include "lmtp/hub/model_source.h"
+#include "lmtp/base/json.h"
+#include "lmtp/base/model_source.h"
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/model_config.h"
 #include "lmtp/model/weight_store.h"
@@ -32,12 +38,59 @@
 namespace lmtp::agent {
 namespace {
 
-using bench::upload;
 using kernels::Backend;
 using kernels::Memory;
 using kernels::Stream;
 
-constexpr int kSteps = 4;  // of a graph
+using Clock = std::chrono::steady_clock;
+
+// Memory of the stream's backend with what the host holds.
+template <typename T>
+Memory upload(Stream& stream, const std::vector<T>& values) {
+  auto memory = Memory::allocate(stream.backend(), values.size() * sizeof(T));
+  if (const kernels::DeviceApi* device = stream.device_api()) {
+    device->copy_to_device(stream.handle(), memory.data(), values.data(), memory.num_bytes());
+    stream.synchronize();
+  } else {
+    std::memcpy(memory.data(), values.data(), memory.num_bytes());
+  }
+  return memory;
+}
+
+// The median time of step(), in seconds; on a device some of them are a graph.
+double seconds_of(Stream& stream, const std::function<void()>& step) {
+  constexpr int kSteps = 4;  // of a graph
+  constexpr int kRounds = 7;
+  constexpr int kRepetitions = 20;
+  const auto steps = [&] {
+    for (int i = 0; i < kSteps; ++i) step();
+  };
+  steps();  // scratch memory grows
+  stream.synchronize();
+  const kernels::DeviceApi* device = stream.device_api();
+  void* graph = nullptr;
+  if (device != nullptr) {
+    device->begin_capture(stream.handle());
+    steps();
+    graph = device->end_capture(stream.handle());
+    device->launch_graph(graph, stream.handle());  // the first launch also uploads it
+    stream.synchronize();
+  }
+  std::vector<double> rounds;
+  for (int round = 0; round < kRounds; ++round) {
+    const Clock::time_point start = Clock::now();
+    const int repetitions = device != nullptr ? kRepetitions : 1;
+    for (int i = 0; i < repetitions; ++i) {
+      device != nullptr ? device->launch_graph(graph, stream.handle()) : steps();
+    }
+    stream.synchronize();
+    const std::chrono::duration<double> seconds = Clock::now() - start;
+    rounds.push_back(seconds.count() / (repetitions * kSteps));
+  }
+  if (graph != nullptr) device->release(kernels::DeviceApi::HandleKind::kGraph, graph);
+  std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
+  return rounds[kRounds / 2];
+}
 
 struct Op {
   const char* name;
@@ -122,7 +175,7 @@ class DecodeStep {
   }
 
   double seconds() {
-    return bench::seconds_of_op(stream_, kSteps, [this](int) { run(); });
+    return seconds_of(stream_, [this] { run(); });
   }
 
  private:
@@ -170,7 +223,8 @@ void run(const std::string& device, const std::string& name, const std::vector<i
     options.cuda_device = device.starts_with("cuda:") ? std::stoi(device.substr(5)) : 0;
     options.weight_type = kernels::WeightType::kBF16;
   }
-  options.source = checked(hub::resolve_model(name));
+  options.source = {
+      .kind = SourceKind::kRandom, .name = name, .names = {name}, .folder = "", .shape = name};
   options.config = checked(model::load_model_config(options.source));
   options.batch.max_tokens = *std::max_element(all_rows.begin(), all_rows.end());
   const Backend& all = device == "cpu" ? kernels::cpu_backend() : kernels::cuda::backend();
@@ -187,13 +241,15 @@ void run(const std::string& device, const std::string& name, const std::vector<i
     for (const int context : contexts) {
       DecodeStep step(stream, *loaded.model, options, rows, context);
       const auto print = [&](const char* left_out, double seconds, double whole) {
-        bench::print({{"what", "step"},
-                      {"model", name},
-                      {"rows", rows},
-                      {"context", context},
-                      {"without", left_out},
-                      {"us", seconds * 1e6},
-                      {"gain_us", (whole - seconds) * 1e6}});
+        const OrderedJson point = {{"what", "step"},
+                                   {"shape", name},
+                                   {"rows", rows},
+                                   {"context", context},
+                                   {"without", left_out},
+                                   {"us", seconds * 1e6},
+                                   {"gain_us", (whole - seconds) * 1e6}};
+        std::printf("%s\n", point.dump().c_str());
+        std::fflush(stdout);
       };
       const double whole = step.seconds();
       print("", whole, whole);
@@ -211,7 +267,7 @@ void run(const std::string& device, const std::string& name, const std::vector<i
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::fprintf(stderr, "usage: step_anatomy cpu|cuda[:N] MODEL ROWS CONTEXTS\n");
+    std::fprintf(stderr, "usage: step_anatomy cpu|cuda[:N] SHAPE ROWS CONTEXTS\n");
     return 2;
   }
   try {
