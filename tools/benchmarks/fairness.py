@@ -427,7 +427,7 @@ the goal. {checked} streams of each round were run again alone, and had the same
 
 def write_page(path, options, size, machine, figures, missing):
     page = PAGE.format(
-        command=" ".join(["tools/benchmarks/fairness.py", *sys.argv[1:]]), date=report.today(),
+        command=report.command("tools/benchmarks/fairness.py", path), date=report.today(),
         model=options.model, dtype=options.dtype, kv_cache=options.kv_cache, rounds=size.rounds,
         checked=CHECKED, checked_tokens=CHECKED_TOKENS, decoding=DECODING, storm=STORM,
         crowd=size.crowd, short=SHORT, chunks=CHUNKS, chunk_tokens=CHUNK_TOKENS,

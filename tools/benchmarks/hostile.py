@@ -222,7 +222,7 @@ def main():
     print(verdict)
     if args.output:
         page = PAGE.format(
-            command=" ".join(["tools/benchmarks/hostile", *sys.argv[1:]]),
+            command=report.command("tools/benchmarks/hostile", args.output),
             date=report.today(), runs=RUNS,
             tokens=TOKENS, model=args.model, options=" ".join(map(str, OPTIONS)), machine=machine,
             revision=report.revision(), verdict=verdict,

@@ -5,6 +5,7 @@ import pathlib
 import platform
 import statistics
 import subprocess
+import sys
 import time
 
 from servers import ROOT, bin_dir
@@ -48,6 +49,12 @@ def versions():
 
 def our_version():
     return f"{first_line(bin_dir() / 'lmtp-serve', '--version')} at {revision()}"
+
+
+def command(program, *files):
+    """What was called, without the folders of `files`, which are the caller's own."""
+    own = {str(file): pathlib.Path(file).name for file in files if file}
+    return " ".join([program, *(own.get(word, word) for word in sys.argv[1:])])
 
 
 def today():

@@ -240,7 +240,7 @@ machine.
 
 def write_page(path, args, rounds, verdict):
     page = PAGE.format(
-        command=" ".join(["tools/soak", *sys.argv[1:]]), date=report.today(),
+        command=report.command("tools/soak", path), date=report.today(),
         machine=report.machine(), revision=report.revision(), places=args.connections,
         streams=args.streams, tokens=TOKENS_MAX, prompt=PROMPT_TOKENS_MAX, chunk=CHUNK_TOKENS,
         model=args.model, kv_cache=args.kv_cache, verdict=verdict,

@@ -75,7 +75,7 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  // False: nothing is taken any more, what was is written, and the log says why.
+  // False: nothing is taken any more, what was is written; but at a server's end the log says why.
   bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
 
   // The number of a group of tracks, shown under this name. Its one thread is called `thread`.
