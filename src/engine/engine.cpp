@@ -133,7 +133,7 @@ Result<void> Engine::Impl::finish() {
   if (trace.is_on()) trace_step(step, !done, since, now);
   if (step.error) return std::move(done);
   last_finish = now;
-  pace.add(step.num_tokens, step.num_rows, now - since, step.num_moves, step.num_drafts);
+  pace.add(step.num_tokens, step.num_decodes, now - since, step.num_moves, step.num_drafts);
   return std::move(done);
 }
 

@@ -21,10 +21,12 @@ void add_to(double& average, double seconds) {
 
 }  // namespace
 
-void StepPace::add(int num_tokens, int num_rows, Duration time, int num_moves, int num_drafts) {
+void StepPace::add(int num_tokens, int num_decodes, Duration time, int num_moves, int num_drafts) {
   const double seconds = Seconds(time - std::min<Duration>(time, num_moves * fetch_time_)).count();
-  if (num_tokens - num_drafts == num_rows) {
-    add_to(seconds_per_decode_, seconds);
+  num_decodes_ = num_decodes;
+  if (num_tokens - num_drafts == num_decodes) {
+    num_measured_ = num_decodes;
+    add_to(seconds_of_decodes_, seconds);
   } else if (num_tokens >= kTokensMin) {
     add_to(seconds_per_token_, seconds / num_tokens);
   }
@@ -66,7 +68,9 @@ scheduler::StepLimits StepPace::limits(const scheduler::DebugOptions& options) c
 }
 
 StepPace::Duration StepPace::decode_time() const {
-  return std::chrono::duration_cast<Duration>(Seconds(seconds_per_decode_));
+  const auto measured = std::chrono::duration_cast<Duration>(Seconds(seconds_of_decodes_));
+  const bool has_more = num_measured_ > 0 && num_decodes_ > num_measured_;
+  return has_more ? std::max(measured, time_for(num_decodes_)) : measured;
 }
 
 }  // namespace lmtp::engine

@@ -15,9 +15,9 @@ class StepPace {
 
   // Adds a finished step. The average time per token leaves out steps of few tokens and steps of
   // decodes only: their time is that of reading the weights.
-  // num_moves: of blocks from and to the host, whose time is not counted. num_drafts: of the
-  // tokens; a decode remains one.
-  void add(int num_tokens, int num_rows, Duration time, int num_moves = 0, int num_drafts = 0);
+  // num_decodes: rows of one token, drafts aside. num_moves: of blocks from and to the host, whose
+  // time is not counted. num_drafts: of the tokens; a decode remains one.
+  void add(int num_tokens, int num_decodes, Duration time, int num_moves = 0, int num_drafts = 0);
 
   // How long a block takes from the host; 0: there are none.
   void set_fetch_time(std::chrono::nanoseconds time) { fetch_time_ = time; }
@@ -31,12 +31,16 @@ class StepPace {
   // decodes do. 0: no limit.
   scheduler::StepLimits limits(const scheduler::DebugOptions& options) const;
 
-  // Of a step of decodes alone; 0 before the first.
+  // Of a step of decodes alone; 0 before the first. While prompts come without a pause there is
+  // none; if there are more decodes by now, they take at least as long as so many tokens of the
+  // steps that have prompts.
   Duration decode_time() const;
 
  private:
-  double seconds_per_token_ = 0.0;  // 0: not known
-  double seconds_per_decode_ = 0.0;
+  double seconds_per_token_ = 0.0;   // 0: not known
+  double seconds_of_decodes_ = 0.0;  // of a step
+  int num_measured_ = 0;             // decodes of the last step of decodes only
+  int num_decodes_ = 0;              // of the last step
   std::chrono::nanoseconds fetch_time_{0};
 };
 

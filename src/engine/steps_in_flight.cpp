@@ -16,6 +16,10 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
   step.plan = &plan;
   step.num_tokens = plan.num_tokens;
   step.num_rows = static_cast<int>(plan.rows.size());
+  step.num_decodes =
+      static_cast<int>(std::ranges::count_if(plan.rows, [](const scheduler::PlanRow& row) {
+        return row.num_tokens == 1 + row.num_drafts;
+      }));
   step.num_drafts = static_cast<int>(plan.drafts.size());
   step.num_moves = static_cast<int>(
       std::ranges::count(plan.copies, kBlockSize, &scheduler::BlockCopy::num_tokens));

@@ -18,8 +18,9 @@ struct StartedStep {
   const scheduler::StepPlan* plan = nullptr;  // until its commit
   int num_tokens = 0;
   int num_rows = 0;
-  int num_drafts = 0;  // of the tokens
-  int num_moves = 0;   // of whole blocks, from and to the host
+  int num_decodes = 0;  // rows of one token, drafts aside
+  int num_drafts = 0;   // of the tokens
+  int num_moves = 0;    // of whole blocks, from and to the host
   std::chrono::steady_clock::time_point since;
   std::optional<Error> error = Error{ErrorCode::kInternal, "was not begun"};  // why it cannot go on
   bool is_ahead = false;

@@ -39,6 +39,22 @@ TEST(StepPaceTest, DecodesSayHowLongDecodesTake) {
   EXPECT_NEAR(pace.tokens_within(pace.decode_time()), 12, 1);
 }
 
+// One stream was measured alone, and then prompts came in each step.
+TEST(StepPaceTest, MoreDecodesThanWereMeasuredTakeLonger) {
+  const scheduler::DebugOptions options;  // 100 ms
+  StepPace pace;
+  pace.add(1, 1, 16ms);
+  pace.add(36, 20, 90ms);
+  EXPECT_NEAR(std::chrono::duration<double>(pace.decode_time()).count(), 0.05, 1e-6);
+  EXPECT_NEAR(pace.limits(options).prefill, 20 * 7 / 4, 1);
+  EXPECT_NEAR(pace.limits(options).cached, 20, 1);
+  pace.add(120, 100, 300ms);
+  EXPECT_NEAR(pace.limits(options).prefill, 40, 1) << "100 ms";
+  EXPECT_NEAR(pace.limits(options).cached, 100, 1);
+  pace.add(20, 4, 50ms);
+  EXPECT_NEAR(std::chrono::duration<double>(pace.decode_time()).count(), 0.016, 1e-6);
+}
+
 TEST(StepPaceTest, DraftsMakeNoPromptOfADecode) {
   StepPace pace;
   pace.add(32, 8, 50ms, 0, 24);
