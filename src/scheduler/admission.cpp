@@ -37,8 +37,10 @@ int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, 
 
 int Scheduler::max_running() const { return options_.batch.rows_max(); }
 
-bool Scheduler::may_admit() const {
-  return prefill_left_ + cached_left_ >= 1 && !admissions_over_ && num_running() < max_running();
+bool Scheduler::may_admit() const { return !admissions_over_ && has_place(); }
+
+bool Scheduler::has_place() const {
+  return prefill_left_ + cached_left_ >= 1 && num_running() < max_running();
 }
 
 // As TGI's router does: the prompts of several requests then delay the running streams once.
@@ -78,12 +80,43 @@ bool Scheduler::precedes_others(const Sequence& sequence) const {
          (sequence.keeps_place && sequence.share_state->num_running < fair_share());
 }
 
-// Claimants first, then returning sequences and those that keep their places, then all others.
+// Claimants first, then those whose share runs nothing: these not in two steps in a row, so that
+// the others have their turn beside new ones without end.
 void Scheduler::plan_admissions() {
-  if (waiting_.empty() || !may_admit()) return;
+  if (waiting_.empty()) return;
   for (Sequence* claimant : claimants_) {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
   }
+  const bool others_first = first_ones_step_ == step_ - 1;
+  if (!others_first && admit_first_ones()) first_ones_step_ = step_;
+  if (may_admit()) admit_in_order();
+  if (others_first) admit_first_ones();
+}
+
+// Where a share runs more than its part, one that runs nothing waits neither for what has run
+// before nor for what does not fit, but for those like it. Whether any was admitted.
+bool Scheduler::admit_first_ones() {
+  const auto is_first = [this](const Sequence* s) {
+    const bool is_preempted_now = s->waiting_since == step_;
+    return s->share_state->num_running == 0 && !s->is_held && !is_preempted_now;
+  };
+  if (has_total() || !has_place() || std::ranges::none_of(waiting_, is_first)) return false;
+  if (!has_shares_beyond_part()) return false;
+  bool admitted = false;
+  const bool had_refused = has_refused_;  // of all that wait, admit_in_order() says that
+  const std::vector<Sequence*> order = candidates();  // best last
+  for (auto s = order.rbegin(); s != order.rend() && has_place(); ++s) {
+    if (!is_first(*s)) continue;
+    const Admission admission = admit(**s);
+    if (admission == Admission::kRefused) break;
+    admitted |= admission == Admission::kAdmitted;
+  }
+  has_refused_ = had_refused;
+  return admitted;
+}
+
+// Returning sequences and those that keep their places first, then all others.
+void Scheduler::admit_in_order() {
   std::vector<Sequence*> order = candidates();  // best last
   for (std::size_t i = order.size(); i-- > 0;) {
     Sequence& sequence = *order[i];
@@ -182,8 +215,16 @@ std::vector<Sequence*> Scheduler::candidates() const {
   return order;
 }
 
+// Whether it is a prompt of a share that runs nothing, for all of which there is enough left of
+// both kinds' shares.
+bool Scheduler::takes_both(const Sequence& sequence, int num_missing) const {
+  return sequence.share_state->num_running == 0 && !is_small(num_missing) &&
+         num_missing <= std::max({prefill_spare_, prefill_yield_, 0}) + cached_left_;
+}
+
 // Tokens that a waiting sequence would get in this step. A prompt gets what running prefills do not
-// need, or half of their share if it is shorter than all of them. Claimants and returning sequences
+// need, or half of their share if it is shorter than all of them; one of a share that runs nothing
+// both kinds' shares, if it is shorter than what they have left. Claimants and returning sequences
 // may take up to a block from the other kind's share if their own is empty; a claimant leaves one
 // token to each other one. If nothing runs, both shares are open, so that a wrong hint never makes
 // an empty step.
@@ -192,6 +233,10 @@ int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
   const bool small = is_small(num_missing);
   const bool claims = std::ranges::find(claimants_, &sequence) != claimants_.end();
   int budget = small ? cached_left_ : prefill_left_;
+  if (!small && !claims && !sequence.is_returning) {
+    budget = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
+  }
+  if (takes_both(sequence, num_missing)) budget = num_missing;
   if (claims || sequence.is_returning) {
     budget = std::max(budget, std::min(kBlockSize, small ? prefill_left_ : cached_left_));
     if (claims) {
@@ -199,8 +244,6 @@ int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
                                                  [](const Sequence* s) { return s->status; });
       budget = std::min(budget, cached_left_ + prefill_left_ + 1 - static_cast<int>(num_claims));
     }
-  } else if (!small) {
-    budget = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
   }
   const auto is_held = [](const Sequence* s) { return s->is_held; };
   if (budget < 1 && std::ranges::all_of(running_, is_held)) budget = cached_left_ + prefill_left_;
@@ -211,9 +254,9 @@ int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
       {num_missing, budget, num_alike(sequence, sequence.num_to_compute() - num_missing)});
 }
 
-void Scheduler::spend(int num_tokens, int num_missing) {
-  int& own = is_small(num_missing) ? cached_left_ : prefill_left_;
-  int& other = is_small(num_missing) ? prefill_left_ : cached_left_;
+void Scheduler::spend(int num_tokens, bool cached_first) {
+  int& own = cached_first ? cached_left_ : prefill_left_;
+  int& other = cached_first ? prefill_left_ : cached_left_;
   const int of_own = std::min(own, num_tokens);
   const int before = prefill_left_;
   own -= of_own;
@@ -249,6 +292,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   const int num_tokens = tokens_for(sequence, missing);
   // The hint was wrong; it is right now, and the next step divides its shares by it.
   if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
+  const bool cached_first = is_small(missing) || takes_both(sequence, missing);
   take_slot(sequence);
   use_adapter(sequence);
   take_matched(sequence, match);
@@ -278,7 +322,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   const bool planned = reserve(sequence, num_tokens);
   LMTP_CHECK(planned, sequence.id, num_tokens, pool_.num_free(), pool_.num_evictable());
   plan_row(sequence, num_tokens);
-  spend(num_tokens, missing);
+  spend(num_tokens, cached_first);
   return Admission::kAdmitted;
 }
 

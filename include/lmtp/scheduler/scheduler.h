@@ -55,11 +55,12 @@ struct SchedulerEvent {
 //
 // - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
 //   prompt delays neither running streams nor new ones.
-// - Admission order: sequences that have run before, or whose prompts go on with a stream that
-//   ended 50 ms before at most (KeptPlaces), as long as their share (Sequence::share) runs less
-//   than its part; then the share that was served least; within it the connections in turn, and of
-//   each sequences that have waited long, then the longest cached prefix, then age. Admission ends
-//   with the first sequence that does not fit.
+// - Admission order: where a share runs more than its part, those whose share runs nothing, though
+//   not in two steps in a row; then sequences that have run before, or whose prompts go on with a
+//   stream that ended 50 ms before at most (KeptPlaces), as long as their share (Sequence::share)
+//   runs less than its part; then the share that was served least; within it the connections in
+//   turn, and of each sequences that have waited long, then the longest cached prefix, then age.
+//   Admission ends with the first sequence that does not fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence waits while a running one computes a prefix that both have.
 // - The log probabilities of a Score that are known from before (cache::ScoreCache) are given to it
@@ -262,6 +263,9 @@ class Scheduler {
 
   int max_running() const;
   bool may_admit() const;
+  bool has_place() const;
+  void admit_in_order();
+  bool admit_first_ones();
   bool has_to_hold_back() const;
   bool is_held_back(const Sequence& sequence, int num_missing) const;
   bool has_total() const { return options_.batch.max_total_tokens > 0; }
@@ -271,7 +275,8 @@ class Scheduler {
   Queues by_share(const std::vector<Sequence*>& order) const;
   void admit_by_shares(const std::vector<Sequence*>& order);
   int tokens_for(const Sequence& sequence, int num_missing) const;
-  void spend(int num_tokens, int num_missing);
+  bool takes_both(const Sequence& sequence, int num_missing) const;
+  void spend(int num_tokens, bool cached_first);
   Admission refuse();
   Admission admit(Sequence& sequence);
   cache::PrefixMatch match_prefix(Sequence& sequence);
@@ -386,6 +391,7 @@ class Scheduler {
   SequenceId next_id_ = 1;
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;
+  std::int64_t first_ones_step_ = -1;     // the last one that let first ones in before others
   std::int64_t steps_since_prefill_ = 0;  // since one of more than a block was admitted
   std::int64_t served_clock_ = 0;         // where shares begin; never goes back
   std::int64_t num_unclocked_ = 0;        // tokens served that have not moved it yet
