@@ -349,8 +349,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help=f"default: {OUTPUT.relative_to(ROOT)}")
     args = parser.parse_args()
     args.query_rounds = QUERY_ROUNDS
-    words = ["BIN" if pathlib.Path(word) == args.before else word for word in sys.argv[1:]]
-    command = " ".join(["tools/bench lmql", *words])
+    command = report.command("tools/bench lmql", args.output, args.before)
     if args.quick:
         args.rounds = args.query_rounds = 1
     else:

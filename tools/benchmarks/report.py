@@ -51,10 +51,11 @@ def our_version():
     return f"{first_line(bin_dir() / 'lmtp-serve', '--version')} at {revision()}"
 
 
-def command(program, *files):
-    """What was called, without the folders of `files`, which are the caller's own."""
-    own = {str(file): pathlib.Path(file).name for file in files if file}
-    return " ".join([program, *(own.get(word, word) for word in sys.argv[1:])])
+def command(program, output, folder=None):
+    """What was called; not the folders that are the caller's own: `output` is a file's name, and
+    `folder` BIN."""
+    shown = {output: output and output.name, folder: "BIN"}
+    return " ".join([program, *(shown.get(pathlib.Path(word), word) for word in sys.argv[1:])])
 
 
 def today():
