@@ -87,10 +87,24 @@ void Scheduler::plan_admissions() {
   for (Sequence* claimant : claimants_) {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
   }
-  const bool others_first = first_ones_step_ == step_ - 1;
-  if (!others_first && admit_first_ones()) first_ones_step_ = step_;
+  has_crowd_ = !has_total() && has_shares_beyond_part();
+  first_ones_wait_ = false;
+  const bool others_first = std::exchange(first_ones_came_first_, false);
+  const bool lets_first_ones_in = has_crowd_ && !has_waited_long_for_blocks();
+  if (lets_first_ones_in && !others_first) first_ones_came_first_ = admit_first_ones();
   if (may_admit()) admit_in_order();
-  if (others_first) admit_first_ones();
+  if (lets_first_ones_in && others_first) admit_first_ones();
+  // What does not fit now may not in the next step either, but these may.
+  if (first_ones_wait_ && has_place()) has_refused_ = false;
+}
+
+// Whether a sequence that ran before has, and its share runs no more than its part: those whose
+// share runs nothing take no more blocks before it.
+bool Scheduler::has_waited_long_for_blocks() const {
+  return std::ranges::any_of(waiting_, [this, part = fair_share()](const Sequence* s) {
+    return s->is_returning && !s->is_held && step_ - s->waiting_since > kAgeingSteps &&
+           s->share_state->num_running <= part;
+  });
 }
 
 // Where a share runs more than its part, one that runs nothing waits neither for what has run
@@ -100,16 +114,18 @@ bool Scheduler::admit_first_ones() {
     const bool is_preempted_now = s->waiting_since == step_;
     return s->share_state->num_running == 0 && !s->is_held && !is_preempted_now;
   };
-  if (has_total() || !has_place() || std::ranges::none_of(waiting_, is_first)) return false;
-  if (!has_shares_beyond_part()) return false;
+  if (!has_place() || std::ranges::none_of(waiting_, is_first)) return false;
   bool admitted = false;
   const bool had_refused = has_refused_;  // of all that wait, admit_in_order() says that
   const std::vector<Sequence*> order = candidates();  // best last
   for (auto s = order.rbegin(); s != order.rend() && has_place(); ++s) {
     if (!is_first(*s)) continue;
-    const Admission admission = admit(**s);
+    // By what is known of its prefix, as admit_by_shares(): that costs less than to look it up.
+    const bool has_tokens = tokens_for(**s, num_missing(**s)) >= 1;
+    const Admission admission = has_tokens ? admit(**s) : Admission::kDeferred;
     if (admission == Admission::kRefused) break;
     admitted |= admission == Admission::kAdmitted;
+    first_ones_wait_ |= admission == Admission::kDeferred;
   }
   has_refused_ = had_refused;
   return admitted;
@@ -215,27 +231,31 @@ std::vector<Sequence*> Scheduler::candidates() const {
   return order;
 }
 
-// Whether it is a prompt of a share that runs nothing, for all of which there is enough left of
-// both kinds' shares.
+// Of the prompts' share: what running prefills do not need, or half if it is shorter than they are.
+int Scheduler::spare_for(int num_missing) const {
+  return std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
+}
+
+// Whether it is a prompt of a share that runs nothing beside one that runs more than its part, and
+// for all of it there is enough left of both kinds' shares, but not of its own.
 bool Scheduler::takes_both(const Sequence& sequence, int num_missing) const {
-  return sequence.share_state->num_running == 0 && !is_small(num_missing) &&
+  return has_crowd_ && sequence.share_state->num_running == 0 && !is_small(num_missing) &&
+         num_missing > spare_for(num_missing) &&
          num_missing <= std::max({prefill_spare_, prefill_yield_, 0}) + cached_left_;
 }
 
 // Tokens that a waiting sequence would get in this step. A prompt gets what running prefills do not
 // need, or half of their share if it is shorter than all of them; one of a share that runs nothing
-// both kinds' shares, if it is shorter than what they have left. Claimants and returning sequences
-// may take up to a block from the other kind's share if their own is empty; a claimant leaves one
-// token to each other one. If nothing runs, both shares are open, so that a wrong hint never makes
-// an empty step.
+// both kinds' shares, if it is no longer than what they have left. Claimants and returning
+// sequences may take up to a block from the other kind's share if their own is empty; a claimant
+// leaves one token to each other one. If nothing runs, both shares are open, so that a wrong hint
+// never makes an empty step.
 int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
   if (is_held_back(sequence, num_missing)) return 0;
   const bool small = is_small(num_missing);
   const bool claims = std::ranges::find(claimants_, &sequence) != claimants_.end();
   int budget = small ? cached_left_ : prefill_left_;
-  if (!small && !claims && !sequence.is_returning) {
-    budget = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
-  }
+  if (!small && !claims && !sequence.is_returning) budget = spare_for(num_missing);
   if (takes_both(sequence, num_missing)) budget = num_missing;
   if (claims || sequence.is_returning) {
     budget = std::max(budget, std::min(kBlockSize, small ? prefill_left_ : cached_left_));

@@ -60,7 +60,7 @@ struct SchedulerEvent {
 //   stream that ended 50 ms before at most (KeptPlaces), as long as their share (Sequence::share)
 //   runs less than its part; then the share that was served least; within it the connections in
 //   turn, and of each sequences that have waited long, then the longest cached prefix, then age.
-//   Admission ends with the first sequence that does not fit.
+//   Admission ends with the first sequence that does not fit, but for those first ones.
 // - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence waits while a running one computes a prefix that both have.
 // - The log probabilities of a Score that are known from before (cache::ScoreCache) are given to it
@@ -265,6 +265,7 @@ class Scheduler {
   bool may_admit() const;
   bool has_place() const;
   void admit_in_order();
+  bool has_waited_long_for_blocks() const;
   bool admit_first_ones();
   bool has_to_hold_back() const;
   bool is_held_back(const Sequence& sequence, int num_missing) const;
@@ -275,6 +276,7 @@ class Scheduler {
   Queues by_share(const std::vector<Sequence*>& order) const;
   void admit_by_shares(const std::vector<Sequence*>& order);
   int tokens_for(const Sequence& sequence, int num_missing) const;
+  int spare_for(int num_missing) const;
   bool takes_both(const Sequence& sequence, int num_missing) const;
   void spend(int num_tokens, bool cached_first);
   Admission refuse();
@@ -377,6 +379,8 @@ class Scheduler {
   bool admissions_over_ = false;  // a sequence was preempted, or did not fit
   bool holds_back_ = false;       // by batch.pacing
   bool has_refused_ = false;      // the last plan: what waits does not fit, and nothing has ended
+  bool has_crowd_ = false;        // some share runs more than its part; not with a total
+  bool first_ones_wait_ = false;  // of a share that runs nothing, for tokens or others' prefix
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
   bool has_new_scores_ = false;  // of a Score, by the commit at hand
@@ -391,7 +395,7 @@ class Scheduler {
   SequenceId next_id_ = 1;
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;
-  std::int64_t first_ones_step_ = -1;     // the last one that let first ones in before others
+  bool first_ones_came_first_ = false;    // admit_first_ones(), in the last plan_admissions()
   std::int64_t steps_since_prefill_ = 0;  // since one of more than a block was admitted
   std::int64_t served_clock_ = 0;         // where shares begin; never goes back
   std::int64_t num_unclocked_ = 0;        // tokens served that have not moved it yet
