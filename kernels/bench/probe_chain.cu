@@ -2,7 +2,7 @@
 // wrote, as the linear layers of a decode step.
 #include <cuda/device/device_primitives.cuh>
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "bench/measure.h"

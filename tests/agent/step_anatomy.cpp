@@ -15,7 +15,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>

@@ -211,7 +211,7 @@ def main():
         groups.setdefault((row.model, row.dtype), []).append(row)
     found = find_peers(groups)
     facts = {
-        "command": " ".join(["tools/bench cpu", *sys.argv[1:]]), "date": report.today(),
+        "command": report.command("tools/bench cpu", args.output), "date": report.today(),
         "machine": f"{report.machine()}; {busy_text}",
         "rounds": 1, "threads": THREADS, "decoded": scale.decoded,
         "versions": f"{report.our_version()}; {peers.versions(found)}",

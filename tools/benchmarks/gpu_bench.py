@@ -10,10 +10,10 @@ import tempfile
 import time
 
 from gpu_kernels import (
+    measure_anatomy,
     measure_attention,
     measure_linears,
     measure_machine,
-    measure_anatomy,
     measure_ops,
     measure_probe,
     measure_sampler,

@@ -67,7 +67,7 @@ def end_of_time(*_):
 
 def run_part(args, part, device):
     facts = {
-        "command": " ".join(["tools/gpu-check", *sys.argv[1:]]),
+        "command": report.command("tools/gpu-check", args.output),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "device": device,
         "host": report.machine(),

@@ -18,13 +18,15 @@ def peer_name(check):
     return "cuBLAS" if check.on_gpu else "torch on the CPU"
 
 
-def bench(check, *arguments, seconds):
-    """The lines of gpu-bench; that it fails on a device is a row by itself."""
-    done = check.call(check.program("gpu-bench"), check.device, *arguments, seconds=seconds)
+def bench(check, *arguments, seconds, program=None):
+    """The lines of gpu-bench, or another; that it fails on a device is a row by itself. A build
+    without CUDA has none of them."""
+    program = program or check.program("gpu-bench")
+    done = check.call(program, check.device, *arguments, seconds=seconds)
     rows = json_lines(done.output)
     if done.code != 0 or not rows:
         outcome = FAILED if check.on_gpu else NOT_RUN
-        what = f"gpu-bench {' '.join(map(str, arguments))}"
+        what = f"{program.name} {' '.join(map(str, arguments))}"
         check.report.add(what, outcome, f"exit code {done.code}", "exit code 0", done.tail)
     return rows
 
@@ -134,16 +136,11 @@ def measure_ops(check, plan):
 
 def measure_anatomy(check, plan):
     """A decode step of each model, and what it would gain without each of its ops."""
-    for model in plan.anatomy_shapes:
-        program = check.test_program("step_anatomy")
-        done = check.call(program, check.device, model, plan.anatomy_rows, plan.anatomy_context,
-                          seconds=ANATOMY_SECONDS)  # fmt: skip
-        rows = json_lines(done.output)
-        if done.code != 0 or not rows:
-            check.report.add(f"{model}: a step", FAILED, f"exit code {done.code}", "exit code 0",
-                             done.tail)  # fmt: skip
-        for row in rows:
-            what = f"{model}: a step of {row['rows']} rows, {row['context']} tokens"
+    program = check.test_program("step_anatomy")
+    for shape in plan.anatomy_shapes:
+        for row in bench(check, shape, plan.anatomy_rows, plan.anatomy_context,
+                         seconds=ANATOMY_SECONDS, program=program):  # fmt: skip
+            what = f"{shape}: a step of {row['rows']} rows, {row['context']} tokens"
             if not row["without"]:
                 check.report.compare(what, row["us"], "us", digits=1)
             else:
