@@ -212,11 +212,15 @@ TEST_P(HttpBody, UnfinishedOnesOfAllTogetherHaveALimit) {
   ServerOptions options;
   options.max_read_buffers_bytes = std::size_t{4} << 20;
   Running running({}, options, add_echo);
-  const std::string head = http_request("POST /echo", "", "Content-Length: 1000000\r\n");
+  const std::string head =
+      http_request("POST /echo", "", "Expect: 100-continue\r\nContent-Length: 1000000\r\n");
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 8; ++i) {
     clients.push_back(std::make_unique<HttpClient>(running.server.port()));
-    clients.back()->send(head + std::string(900'000, 'x'));
+    clients.back()->send(head);
+    // The server has begun to read this body before the next one comes: the first is the oldest.
+    EXPECT_NE(clients.back()->read_until("\r\n\r\n").find(" 100 "), std::string::npos);
+    clients.back()->send(std::string(900'000, 'x'));
   }
   const HttpClient::Answer first = clients.front()->read_answer();
   EXPECT_EQ(first.status, 503);
