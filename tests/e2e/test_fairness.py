@@ -4,6 +4,7 @@ import asyncio
 
 import fairness
 import pytest
+import traces
 from streams import Visit
 
 
@@ -29,27 +30,35 @@ def test_other_tokens_are_found():
             fairness.check(endpoint, work, [visit])
 
 
-def visit_of(start, times):
-    visit = Visit([{}])
-    visit.start = start
-    visit.messages = [(at, 'TOKEN [{"stream_id": 0, "token": 1}]') for at in times]
-    return visit
+def request_of(track, connection, arrived, step):
+    """Its events: what is before the first row is admitted with it."""
+    common = {"pid": 2, "id": str(track)}
+    return [
+        {"name": "request", "ph": "b", "ts": 1e6 * arrived, "args": {"connection": connection}}
+        | common,
+        {"name": "prefill", "ph": "b", "ts": 1e6 * step, "args": {"step": step}} | common,
+        {"name": "decode", "ph": "b", "ts": 1e6 * (step + 1), "args": {"step": step + 1}} | common,
+    ]
 
 
 def test_who_passed_a_chunk_is_counted():
-    """Steps end at each whole second, what they give arrives within a tenth."""
-    newcomers = fairness.Clients("", 0, None)
-    newcomers.visits = [
-        visit_of(0, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
-        visit_of(0, [2.1, 3.0]),  # in the step of the chunk's end
-        visit_of(0, [3.1, 4.0]),  # while nothing had come
-        visit_of(0, [4.1, 5.0]),  # in the step that is under way when the next chunk comes
-        visit_of(0, [5.1, 6.0]),  # let in after that
-        visit_of(0, [7.1, 8.0]),  # with the chunk
-        visit_of(0, []),
+    """Step n begins at second n."""
+    steps = [{"name": "step", "ph": "X", "pid": 2, "ts": 1e6 * n, "args": {"step": n}}
+             for n in range(10)]  # fmt: skip
+    requests = [
+        request_of(1, 1, 0.5, 1),
+        request_of(2, 2, 0.6, 1),  # with the first chunk
+        request_of(3, 3, 1.5, 2),  # while the program had nothing to compute
+        request_of(4, 4, 1.6, 4),  # in the step that was under way when the next chunk came
+        request_of(5, 1, 4.5, 6),
+        request_of(6, 5, 3.0, 5),  # let in after that
+        request_of(7, 6, 3.1, 6),  # with the chunk
+        request_of(8, 7, 3.2, 8),
     ]
-    chunks = [visit_of(0, [1.0, 2.0]), visit_of(3.5, [7.0, 8.0])]
-    assert fairness.count_passed(chunks, newcomers) == [[3, 1]]
+    events = steps + [event for one in requests for event in one]
+    requests_of, begun = traces.of_events(events)
+    assert traces.busiest_connection(requests_of) == 1
+    assert traces.count_passed(1, requests_of, begun) == [(3, 1)]
 
 
 def test_a_step_is_the_mean_of_those_under_way():

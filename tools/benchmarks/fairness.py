@@ -18,16 +18,17 @@ import asyncio
 import bisect
 import contextlib
 import dataclasses
-import itertools
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import peers
 import report
+import traces
 from cpu_engines import Llama, Ours, Scale
 from cpu_rows import LLAMA_FLAGS, OURS, Row, fastest_way, names_in_turn
 from hostile import cores, info_of
@@ -315,38 +316,27 @@ async def chunks_beside(endpoint, work, pause_s, size):
     return chunks, newcomers
 
 
-def count_passed(chunks, newcomers):
-    """For each chunk but the first (newcomers' first tokens since the end of the one before, those
-    of them that had no place yet when it was sent)."""
-    runs = [visit.run() for visit in newcomers.visits]
-    firsts = [run.times[0][0] for run in runs if run.times[0]]
-    step = statistics.median(b - a for run in runs for a, b in itertools.pairwise(run.times[0]))
-    messages, counts = newcomers.times(), []
-    for before, visit in itertools.pairwise(chunks):
-        ended, came = before.messages[-1][0], visit.run().times[0][0]
-        # The step that is under way has its newcomers already.
-        under_way = messages[bisect.bisect_left(messages, visit.start)]
-        # What a step gives comes to several connections within a part of the next one.
-        counts.append([sum(begin + step / 4 < at < came - step / 4 for at in firsts)
-                       for begin in (ended, under_way)])  # fmt: skip
-    return counts
-
-
 def measure_chunks(options, size):
-    with serve(options, *PLACES_OPTION) as (endpoint, work, _):
-        for pause in PAUSES_MS:
-            waits, counts = [], []
-            for _ in range(size.rounds):
-                chunks, newcomers = asyncio.run(chunks_beside(endpoint, work, pause / 1e3, size))
-                check(endpoint, work, chunks + newcomers.visits)
-                waits += [visit.run().first_token_s() for visit in chunks[1:]]
-                counts += count_passed(chunks, newcomers)
-            load, goal = f"chunks, {pause} ms between them", 0 if pause <= KEPT_MS else None
-            since, passed = zip(*counts)
-            yield Figure(load, "first token of a chunk, ms", in_ms(waits))
-            yield Figure(load, "newcomers' first tokens since the chunk before", since)
-            yield Figure(load, "of these, of newcomers that were let in after it had come", passed,
-                         goal, REQUESTS_WANTED)  # fmt: skip
+    for pause in PAUSES_MS:
+        waits, counts = [], []
+        for _ in range(size.rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                trace = pathlib.Path(folder, "trace.json")
+                with serve(options, *PLACES_OPTION, "--trace", trace) as (endpoint, work, _):
+                    chunks, newcomers = asyncio.run(
+                        chunks_beside(endpoint, work, pause / 1e3, size)
+                    )
+                    check(endpoint, work, chunks + newcomers.visits)
+                requests_of, begun = traces.read(trace)
+            waits += [visit.run().first_token_s() for visit in chunks[1:]]
+            connection = traces.busiest_connection(requests_of)
+            counts += traces.count_passed(connection, requests_of, begun)
+        load, goal = f"chunks, {pause} ms between them", 0 if pause <= KEPT_MS else None
+        since, passed = zip(*counts)
+        yield Figure(load, "first token of a chunk, ms", in_ms(waits))
+        yield Figure(load, "newcomers that began since the chunk before did", since)
+        yield Figure(load, "of these, such as were let in after it had come", passed,
+                     goal, REQUESTS_WANTED)  # fmt: skip
 
 
 # ---- streams that start together, beside llama-server ----
