@@ -46,7 +46,7 @@ TEST(StepPaceTest, MoreDecodesThanWereMeasuredTakeLonger) {
   pace.add(1, 1, 16ms);
   pace.add(36, 20, 90ms);
   EXPECT_NEAR(std::chrono::duration<double>(pace.decode_time()).count(), 0.05, 1e-6);
-  EXPECT_NEAR(pace.limits(options).prefill, 20 * 7 / 4, 1);
+  EXPECT_NEAR(pace.limits(options).prefill, 20 * 11 / 8, 1) << "beside many less";
   EXPECT_NEAR(pace.limits(options).cached, 20, 1);
   pace.add(120, 100, 300ms);
   EXPECT_NEAR(pace.limits(options).prefill, 40, 1) << "100 ms";
@@ -76,11 +76,21 @@ TEST(StepPaceTest, BesideDecodesAStepTakesThreeTimesAsLongAtMost) {
   StepPace pace;
   pace.add(100, 1, 100ms);
   EXPECT_NEAR(pace.limits(options).prefill, 100, 1) << "how long decodes take is not known";
-  pace.add(40, 40, 10ms);
+  pace.add(8, 8, 10ms);
   EXPECT_NEAR(pace.limits(options).prefill, 17, 1);
   EXPECT_NEAR(pace.limits(options).cached, 10, 1);
-  for (int i = 0; i < 50; ++i) pace.add(40, 40, 90ms);
+  for (int i = 0; i < 50; ++i) pace.add(8, 8, 90ms);
   EXPECT_NEAR(pace.limits(options).prefill, 100, 1);
+}
+
+TEST(StepPaceTest, BesideManyDecodesPromptsTakeLess) {
+  const scheduler::DebugOptions options;  // 100 ms
+  StepPace pace;
+  pace.add(100, 1, 100ms);
+  pace.add(15, 15, 40ms);
+  EXPECT_NEAR(pace.limits(options).prefill, 70, 1);
+  pace.add(16, 16, 40ms);
+  EXPECT_NEAR(pace.limits(options).prefill, 55, 1);
 }
 
 TEST(StepPaceTest, BlocksComeFromTheHostWhereThatIsFasterThanComputingThem) {
