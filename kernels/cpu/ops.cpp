@@ -1,5 +1,7 @@
 // The ops as callers see them: shapes are checked here, then the stream's backend does the work.
 #include <chrono>
+#include <utility>
+#include <variant>
 
 #include "kernels/backend.h"
 
@@ -60,6 +62,40 @@ void check_sequences(const AttentionArgs& args) {
              args.block_offsets[args.num_sequences], args.num_table_blocks);
 }
 
+void check(const LayerNormArgs& args) {
+  constexpr const char* kOp = "layer_norm";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same_shape(kOp, "x", args.x, "y", args.y);
+  LMTP_CHECK(args.weight != nullptr);
+}
+
+void check(const RmsNormArgs& args) {
+  constexpr const char* kOp = "rms_norm";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same_shape(kOp, "x", args.x, "y", args.y);
+  LMTP_CHECK(args.weight != nullptr && args.groups >= 1 && args.x.columns % args.groups == 0,
+             args.groups, args.x.columns);
+  if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
+}
+
+void check(const GatedActivationArgs& args) {
+  constexpr const char* kOp = "gated_activation";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
+  check_same(kOp, "x columns", args.x.columns, "twice y columns", 2 * args.y.columns);
+}
+
+void check_prologue(std::monostate /*none*/, const Matrix<const float>& /*x*/) {}
+template <typename Args>
+void check_prologue(const Args& args, const Matrix<const float>& x) {
+  check(args);
+  check_same_shape("linear", "the prologue's y", args.y, "x", x);
+  LMTP_CHECK(args.y.data == x.data && args.y.stride == x.stride, args.y.stride, x.stride);
+}
+
 // Arrays on a device are not read here: their contents are checked where they are built.
 bool on_host(const Stream& stream) { return stream.backend().device == nullptr; }
 
@@ -91,8 +127,23 @@ void linear(Stream& stream, const LinearArgs& args) {
     LMTP_CHECK(args.weight.k <= kInputsMax, args.weight.k);
     LMTP_CHECK(!on_host(stream) || (args.weight.scales != nullptr && args.weight.sums != nullptr));
   }
+  std::visit([&](const auto& prologue) { check_prologue(prologue, args.x); }, args.prologue);
+  if (args.x.rows == 0) return;
+  const Backend& backend = stream.backend();
+  LinearArgs rest = args;
+  if (backend.takes_prologue == nullptr || !backend.takes_prologue(args)) {
+    run_prologue(stream, std::exchange(rest.prologue, {}));
+  }
   const Slowed<LMTP_SLOWED_LINEAR> slowed;
-  if (args.x.rows > 0) stream.backend().linear(stream, args);
+  backend.linear(stream, rest);
+}
+
+void run_prologue(Stream& stream, const LinearPrologue& prologue) {
+  if (const auto* layer = std::get_if<LayerNormArgs>(&prologue)) layer_norm(stream, *layer);
+  if (const auto* rms = std::get_if<RmsNormArgs>(&prologue)) rms_norm(stream, *rms);
+  if (const auto* gate = std::get_if<GatedActivationArgs>(&prologue)) {
+    gated_activation(stream, *gate);
+  }
 }
 
 std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k,
@@ -131,22 +182,12 @@ void fill_random(Stream& stream, const FillRandomArgs& args) {
 }
 
 void layer_norm(Stream& stream, const LayerNormArgs& args) {
-  constexpr const char* kOp = "layer_norm";
-  check_matrix(kOp, "x", args.x);
-  check_matrix(kOp, "y", args.y);
-  check_same_shape(kOp, "x", args.x, "y", args.y);
-  LMTP_CHECK(args.weight != nullptr);
+  check(args);
   stream.backend().layer_norm(stream, args);
 }
 
 void rms_norm(Stream& stream, const RmsNormArgs& args) {
-  constexpr const char* kOp = "rms_norm";
-  check_matrix(kOp, "x", args.x);
-  check_matrix(kOp, "y", args.y);
-  check_same_shape(kOp, "x", args.x, "y", args.y);
-  LMTP_CHECK(args.weight != nullptr && args.groups >= 1 && args.x.columns % args.groups == 0,
-             args.groups, args.x.columns);
-  if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
+  check(args);
   stream.backend().rms_norm(stream, args);
 }
 
@@ -171,11 +212,7 @@ void rotary(Stream& stream, const RotaryArgs& args) {
 }
 
 void gated_activation(Stream& stream, const GatedActivationArgs& args) {
-  constexpr const char* kOp = "gated_activation";
-  check_matrix(kOp, "x", args.x);
-  check_matrix(kOp, "y", args.y);
-  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
-  check_same(kOp, "x columns", args.x.columns, "twice y columns", 2 * args.y.columns);
+  check(args);
   stream.backend().gated_activation(stream, args);
 }
 

@@ -1,6 +1,7 @@
 #include "cuda/backend.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "cuda/attention.h"
 #include "cuda/device_api.h"
@@ -83,6 +84,11 @@ void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {
               stream.handle());
 }
 
+bool takes_prologue_op(const LinearArgs& args) {
+  const WeightType type = args.weight.type;
+  return !is_narrow(type) && takes_prologue(args.x.rows, element_type(type), args.prologue);
+}
+
 void linear_op(Stream& stream, const LinearArgs& args) {
   const PackedLinear& weight = args.weight;
   const bool narrow = is_narrow(weight.type);
@@ -107,6 +113,8 @@ void linear_op(Stream& stream, const LinearArgs& args) {
                                 : linear_scratch_bytes(type, args.x.rows, weight.k))};
   if (narrow) {
     narrow_linear(launch, weight.type, weight.grouping, stream.handle());
+  } else if (!std::holds_alternative<std::monostate>(args.prologue)) {
+    linear(launch, args.prologue, stream.handle());
   } else {
     linear(launch, stream.handle());
   }
@@ -138,6 +146,7 @@ const Backend& device_backend() {
                                    .fill_random = fill_random,
                                    .scratch_bytes = scratch_bytes,
                                    .linear = linear_op,
+                                   .takes_prologue = takes_prologue_op,
                                    .lora = lora,
                                    .layer_norm = layer_norm,
                                    .rms_norm = rms_norm,

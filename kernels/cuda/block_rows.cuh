@@ -34,6 +34,12 @@ __device__ inline float block_sum(float value, float* sums) {
   return total;
 }
 
+// Columns of a row that a block of (row, part of it) takes, four a thread; the first of them.
+inline constexpr std::int64_t kColumnsOfBlock = std::int64_t{4} * kRowThreadsMax;
+__device__ inline std::int64_t first_column() {
+  return block_index().y * kColumnsOfBlock + std::int64_t{4} * thread_index();
+}
+
 // body(c) for the columns of this thread.
 template <typename Body>
 __device__ void for_columns(std::int64_t width, const Body& body) {

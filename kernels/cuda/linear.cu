@@ -8,6 +8,7 @@
 #include "cuda/linear_launch.cuh"
 #include "cuda/linear_wgmma.h"
 #include "cuda/round_inputs.cuh"
+#include "cuda/round_prologue.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
@@ -65,11 +66,16 @@ std::optional<WgmmaSlices> wgmma_slices(LinearKernel kernel) {
   return std::nullopt;
 }
 
+// Row tiles that warp groups take together; 0: none multiply.
+int row_tiles_for(std::int64_t m, LinearKernel kernel) {
+  return wgmma_slices(kernel).has_value() ? static_cast<int>(wgmma_rows(m) / kTileSide) : 0;
+}
+
 template <typename T>
 void round_many(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
   auto* tiles = static_cast<Words4*>(p.args.scratch);
-  if (wgmma_slices(kernel).has_value()) {
-    launch_round_to_cores<T>(p, static_cast<int>(wgmma_rows(p.args.m) / kTileSide), tiles, stream);
+  if (const int row_tiles = row_tiles_for(p.args.m, kernel); row_tiles > 0) {
+    launch_round_to_cores<T>(p, row_tiles, tiles, stream);
   } else {
     launch_round_inputs<T>(p, tiles, stream);
   }
@@ -173,6 +179,28 @@ void launch_many_rows(const LinearParams& p, StreamHandle stream, LinearKernel k
     launch_tiled<BF16>(of_tiles, stream, kernel);
   } else {
     launch_tiled<F16>(of_tiles, stream, kernel);
+  }
+}
+
+bool takes_prologue(std::int64_t m, ElementType type, const LinearPrologue& prologue) {
+  // Whether fewer rows are read as f32 depends on more than their number.
+  return m > kFloatRowsMax && type != ElementType::kF32 && rounds(prologue);
+}
+
+void linear(const LinearLaunch& args, const LinearPrologue& prologue, StreamHandle stream) {
+  LinearParams p = linear_params(args);
+  auto* tiles = static_cast<Words4*>(args.scratch);
+  constexpr LinearKernel kBest = LinearKernel::kBest;
+  const bool streamed = is_streamed(args, kBest);
+  launch_round_prologue(prologue, args.type, streamed ? 0 : row_tiles_for(args.m, kBest), tiles,
+                        stream);
+  p.x_tiles = tiles;
+  if (!streamed) {
+    launch_many_rows(p, stream, kBest);
+  } else if (args.type == ElementType::kBF16) {
+    launch_stream_of_tiles<BF16>(p, stream);
+  } else {
+    launch_stream_of_tiles<F16>(p, stream);
   }
 }
 

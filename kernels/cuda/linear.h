@@ -93,8 +93,14 @@ enum class LinearKernel {
 // so many multiprocessors.
 LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors);
 
+// Whether m rows by weights of that type are rounded by a launch of their own that can take the
+// prologue with it.
+bool takes_prologue(std::int64_t m, ElementType type, const LinearPrologue& prologue);
+
 std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t k);
 void linear(const LinearLaunch& args, StreamHandle stream,
             LinearKernel kernel = LinearKernel::kBest);
+// Of what the prologue leaves, for args.x: that is not written. REQUIRES: takes_prologue().
+void linear(const LinearLaunch& args, const LinearPrologue& prologue, StreamHandle stream);
 
 }  // namespace lmtp::kernels::cuda

@@ -64,10 +64,13 @@ void launch_stream_of_tiles(const LinearParams& p, StreamHandle stream) {
 // x rounded to args.type, in tiles at args.scratch (round_inputs.cuh).
 void launch_round_inputs(const LinearParams& p, StreamHandle stream);
 
+// Rows that are read as f32, where they can be.
+inline constexpr int kFloatRowsMax = 8;
+
 // From f32 inputs.
 template <typename T>
 void launch_few_rows(LinearParams p, StreamHandle stream) {
-  if (p.args.m <= 8 && p.x_aligned && p.args.k % kTileSide == 0) {
+  if (p.args.m <= kFloatRowsMax && p.x_aligned && p.args.k % kTileSide == 0) {
     launch_stream<T, 1>(p, stream);
     return;
   }

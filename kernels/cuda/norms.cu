@@ -1,58 +1,12 @@
 #include <device_primitives.cuh>
 
-#include <bit>
 #include <cstdint>
-#include <type_traits>
 
-#include "cuda/block_rows.cuh"
-#include "cuda/row_vectors.cuh"
+#include "cuda/held_row.cuh"
 #include "cuda/rows.h"
-#include "lmtp/base/check.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
-
-constexpr std::int64_t kVectorColumns = 4;
-// Vectors that a thread holds of a row, at most.
-constexpr int kVectorsMax = kDeviceNormWidthMax / (kVectorColumns * kRowThreadsMax);
-
-// A row as a block holds it: a thread's vector v begins at column 4 (thread + v * threads).
-template <int kVectors>
-struct HeldRow {
-  Floats4 vectors[kVectors];
-
-  __device__ static std::int64_t column(int v) {
-    return kVectorColumns * (thread_index() + std::int64_t{v} * num_threads());
-  }
-  __device__ void load(const float* row, std::int64_t width, bool whole) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) vectors[v] = load_columns(row, column(v), width, whole);
-  }
-  __device__ void store(float* row, std::int64_t width, bool whole) const {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) store_columns(row, column(v), width, whole, vectors[v]);
-  }
-  // The sum of term(x) over the row's columns, in all threads.
-  template <typename Term>
-  __device__ float sum(std::int64_t width, const Term& term) const {
-    float mine = 0.0F;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) mine += column(v) + i < width ? term(vectors[v].values[i]) : 0.0F;
-    }
-    return block_sum(mine, shared_memory<float>());
-  }
-  // x = body(x, v, i) for every column.
-  template <typename Body>
-  __device__ void change(const Body& body) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) vectors[v].values[i] = body(vectors[v].values[i], v, i);
-    }
-  }
-};
 
 // A block a row. No running launch writes the weights: their loads start before the wait.
 template <int kVectors>
@@ -67,13 +21,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   grid_dependency_wait();
   HeldRow<kVectors> x;
   x.load(args.x.data + row * args.x.stride, width, whole);
-  const float inverse_width = 1.0F / static_cast<float>(width);
-  const float mean = x.sum(width, [](float value) { return value; }) * inverse_width;
-  const float squares = x.sum(width, [&](float value) { return (value - mean) * (value - mean); });
-  const float inverse = 1.0F / sqrtf(squares * inverse_width + args.epsilon);
-  x.change([&](float value, int v, int i) {
-    return (value - mean) * inverse * weight.vectors[v].values[i] + bias.vectors[v].values[i];
-  });
+  x.layer_norm(weight, bias, width, args.epsilon);
   x.store(args.y.data + row * args.y.stride, width, whole);
 }
 
@@ -93,33 +41,11 @@ __global__ void __launch_bounds__(kRowThreadsMax) rms_norm_kernel(RmsNormArgs ar
   if (has_residual) {
     residual.load(args.residual.data + row * args.residual.stride + first, width, whole);
   }
-  const float squares = x.sum(width, [](float value) { return value * value; });
-  const float mean = squares * (1.0F / static_cast<float>(width));
-  const float inverse = 1.0F / sqrtf(mean + args.epsilon);
-  x.change([&](float value, int v, int i) {
-    const float normed = value * inverse * weight.vectors[v].values[i];
-    return has_residual ? normed + residual.vectors[v].values[i] : normed;
-  });
-  x.store(args.y.data + row * args.y.stride + first, width, whole);
-}
-
-bool is_whole(const float* vector) { return std::bit_cast<std::uintptr_t>(vector) % 16 == 0; }
-
-// launch_with(std::integral_constant<int, vectors of a thread>).
-template <typename Launch>
-void with_vectors(std::int64_t width, const Launch& launch_with) {
-  const std::int64_t vectors =
-      ceil_divide<std::int64_t>(width, kVectorColumns * row_threads(width));
-  LMTP_CHECK(vectors <= kVectorsMax, width);
-  if (vectors <= 1) {
-    launch_with(std::integral_constant<int, 1>());
-  } else if (vectors <= 4) {
-    launch_with(std::integral_constant<int, 4>());
-  } else if (vectors <= 8) {
-    launch_with(std::integral_constant<int, 8>());
-  } else {
-    launch_with(std::integral_constant<int, kVectorsMax>());
+  x.rms_norm(weight, width, args.epsilon);
+  if (has_residual) {
+    x.change([&](float value, int v, int i) { return value + residual.vectors[v].values[i]; });
   }
+  x.store(args.y.data + row * args.y.stride + first, width, whole);
 }
 
 LaunchShape one_block_a_row(std::int64_t rows, std::int64_t width, std::int64_t groups) {

@@ -4,6 +4,7 @@
 
 #include "cuda/block_rows.cuh"
 #include "cuda/fragment_tile.h"
+#include "cuda/gated_columns.cuh"
 #include "cuda/linear_operands.cuh"
 #include "cuda/row_vectors.cuh"
 #include "lmtp/base/check.h"
@@ -40,26 +41,14 @@ __global__ void __launch_bounds__(kRowThreadsMax) rotary_kernel(RotaryArgs args)
   first[half] = b * cosine + a * sine;
 }
 
-// Columns that a block of the kernels below takes, four a thread.
-constexpr std::int64_t kColumnsOfBlock = std::int64_t{4} * kRowThreadsMax;
-
-// The first of this thread's columns.
-__device__ std::int64_t first_column() {
-  return block_index().y * kColumnsOfBlock + std::int64_t{4} * thread_index();
-}
-
 __global__ void __launch_bounds__(kRowThreadsMax)
     gated_activation_kernel(GatedActivationArgs args, bool whole) {
   grid_dependency_wait();
   const float* x = args.x.data + block_index().x * args.x.stride;
   const std::int64_t width = args.y.columns;
   const std::int64_t c = first_column();
-  Floats4 four = load_columns(x, c, width, whole);
-  const Floats4 gates = load_columns(x + width, c, width, whole);
-  activate_all(args.activation, four.values);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) four.values[i] *= gates.values[i];
-  store_columns(args.y.data + block_index().x * args.y.stride, c, width, whole, four);
+  store_columns(args.y.data + block_index().x * args.y.stride, c, width, whole,
+                load_gated(x, c, width, whole, args.activation));
 }
 
 __global__ void __launch_bounds__(kRowThreadsMax)

@@ -9,12 +9,9 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
-// A block takes as many columns of a row, four a thread.
-constexpr std::int64_t kColumnsOfBlock = std::int64_t{4} * kRowThreadsMax;
-
 __global__ void __launch_bounds__(kRowThreadsMax) sum_parts_kernel(SumPartsArgs args, bool whole) {
   grid_dependency_wait();
-  const std::int64_t c = block_index().y * kColumnsOfBlock + std::int64_t{4} * thread_index();
+  const std::int64_t c = first_column();
   const float* part = args.first.data + block_index().x * args.first.stride;
   Floats4 sum = load_columns(part, c, args.y.columns, whole);
   for (int i = 1; i < args.num_parts; ++i) {

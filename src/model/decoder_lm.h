@@ -20,7 +20,7 @@ namespace lmtp::model {
 
 // Layer: void forward(const StepContext&, const kernels::KvLayer&, kernels::Matrix<float> x) const,
 //        x [m, hidden_size] in place; floats_per_token(config): what it takes from the workspace.
-// Norm:  void operator()(stream, x, y) const.
+// Norm:  of(x, y), as a linear's prologue.
 template <typename Layer, typename Norm>
 class DecoderLM : public CausalLM {
  public:
@@ -89,15 +89,16 @@ class DecoderLM : public CausalLM {
     const std::int64_t mark = workspace_.mark();
     auto last = workspace_.take(count, config_.hidden_size);
     kernels::gather_rows(stream, {.x = hidden, .rows = rows, .y = last});
-    if (parts_.final_norm.has_value()) (*parts_.final_norm)(stream, last, last);
+    LinearExtras extras;
+    if (parts_.final_norm.has_value()) extras.prologue = parts_.final_norm->of(last, last);
     if (parts_.project_out.loaded()) {
       const auto narrow = workspace_.take(count, width());
-      parts_.project_out(step, last, narrow);
+      parts_.project_out(step, last, narrow, std::exchange(extras, {}));
       last = narrow;
     }
     const Linear& head = parts_.head.loaded() ? parts_.head : parts_.token_embedding;
     const VocabShare share = vocab_share(config_.vocab_size, communicator_.shard());
-    head(step, last, to.slice_columns(share.first, share.count));
+    head(step, last, to.slice_columns(share.first, share.count), extras);
     communicator_.gather(stream, to);
     if (config_.logit_soft_cap > 0.0F) kernels::soft_cap(stream, to, config_.logit_soft_cap);
     workspace_.rewind(mark);

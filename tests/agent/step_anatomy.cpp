@@ -19,6 +19,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -96,19 +97,37 @@ struct Op {
   void (*leave_out)(Backend&);
 };
 
+// On a device an op may run in the launch that rounds a linear's inputs: left out, it leaves that.
+template <typename... Args>
+void leave_out_of_linears(Backend& b) {
+  if (b.takes_prologue == nullptr) return;
+  b.takes_prologue = [](const kernels::LinearArgs& args) {
+    return !(std::holds_alternative<Args>(args.prologue) || ...) &&
+           kernels::cuda::backend().takes_prologue(args);
+  };
+}
+
 constexpr Op kOps[] = {
-    {"linear", [](Backend& b) { b.linear = [](Stream&, const kernels::LinearArgs&) {}; }},
+    {"linear",
+     [](Backend& b) {
+       b.linear = [](Stream&, const kernels::LinearArgs&) {};
+       b.takes_prologue = nullptr;
+     }},
     {"norms",
      [](Backend& b) {
        b.layer_norm = [](Stream&, const kernels::LayerNormArgs&) {};
        b.rms_norm = [](Stream&, const kernels::RmsNormArgs&) {};
+       leave_out_of_linears<kernels::LayerNormArgs, kernels::RmsNormArgs>(b);
      }},
     {"rotary", [](Backend& b) { b.rotary = [](Stream&, const kernels::RotaryArgs&) {}; }},
     {"kv_store", [](Backend& b) { b.kv_store = [](Stream&, const kernels::KvStoreArgs&) {}; }},
     {"attention",
      [](Backend& b) { b.paged_attention = [](Stream&, const kernels::AttentionArgs&) {}; }},
     {"gated_activation",
-     [](Backend& b) { b.gated_activation = [](Stream&, const kernels::GatedActivationArgs&) {}; }},
+     [](Backend& b) {
+       b.gated_activation = [](Stream&, const kernels::GatedActivationArgs&) {};
+       leave_out_of_linears<kernels::GatedActivationArgs>(b);
+     }},
     {"embedding, angles and rows",
      [](Backend& b) {
        b.embedding = [](Stream&, const kernels::EmbeddingArgs&) {};

@@ -54,6 +54,7 @@ bool set_num_multiprocessors(int) { return false; }
 
 bool set_cluster_max(int) { return false; }
 int take_atomics_max() { return 0; }
+int take_num_launches() { return 0; }
 bool set_backward_sums(bool) { return false; }
 
 int run_on_device(int argc, char** argv, Launches launches) {

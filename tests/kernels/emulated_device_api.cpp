@@ -153,6 +153,8 @@ bool set_cluster_max(int num_blocks) {
 
 int take_atomics_max() { return cuda_emulation::take_atomics_max(); }
 
+int take_num_launches() { return cuda_emulation::take_num_launches(); }
+
 bool set_backward_sums(bool backward) {
   cuda_emulation::set_backward_sums(backward);
   return true;

@@ -380,5 +380,21 @@ TEST(PackTest, EveryHalfPrecisionNumberIsConvertedExactly) {
   }
 }
 
+TEST(LinearDeathTest, APrologueIsCheckedAndItsResultIsWhatTheLinearReads) {
+  constexpr std::int64_t kSide = 64;
+  std::vector<float> numbers(kSide * kSide);
+  std::vector<float> others = numbers;
+  const auto x = testing::view<float>(numbers, kSide);
+  kernels::WorkerPool pool(1);
+  kernels::Stream stream(kernels::reference_backend(), pool);
+  kernels::LinearArgs args{.x = testing::view<float>(others, kSide),
+                           .weight = {numbers.data(), kSide, kSide, kernels::WeightType::kF32},
+                           .y = x,
+                           .prologue = kernels::GatedActivationArgs{.x = x, .y = x}};
+  EXPECT_DEATH(kernels::linear(stream, args), "gated_activation");
+  args.prologue = kernels::RmsNormArgs{.x = x, .weight = numbers.data(), .y = x};
+  EXPECT_DEATH(kernels::linear(stream, args), "args.y.data == x.data");
+}
+
 }  // namespace
 }  // namespace lmtp

@@ -73,8 +73,11 @@ def test_weights_and_they_alone_are_asked_for_before_the_wait(kernels):
             (vectors,) = numbers(kernel)
             # Of each a load of four columns and, for rows of other widths, four of one.
             assert kernel.loads_before_wait == num_weights * vectors * 5, kernel.name
+        for kernel in named(kernels, f"round_{name}"):
+            assert kernel.loads_before_wait == num_weights * numbers(kernel)[-1], kernel.name
+    others = ("linear_stream", "linear_tiled", "layer_norm", "rms_norm", "round_layer", "round_rms")
     for kernel in kernels:
-        if not kernel.name.startswith(("linear_stream", "linear_tiled", "layer_norm", "rms_norm")):
+        if not kernel.name.startswith(others):
             assert kernel.loads_before_wait + kernel.copies_before_wait == 0, kernel.name
 
 

@@ -40,6 +40,9 @@ bool set_cluster_max(int num_blocks);
 // On the emulation cuda_emulation::take_atomics_max; 0 on a real device.
 int take_atomics_max();
 
+// On the emulation cuda_emulation::take_num_launches; 0 on a real device.
+int take_num_launches();
+
 // On the emulation cuda_emulation::set_backward_sums; false: not on the emulation.
 bool set_backward_sums(bool backward);
 

@@ -1,11 +1,18 @@
-// Activations that are not fused into a linear.
+// Activations, and those that are not fused into a linear.
 #pragma once
 
-#include "kernels/linear.h"
 #include "kernels/matrix.h"
 #include "kernels/stream.h"
 
 namespace lmtp::kernels {
+
+enum class Activation {
+  kNone,
+  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): HF's gelu_new
+  kGeluErf,   // 0.5 x (1 + erf(x / sqrt(2))): HF's gelu
+  kRelu,
+  kSilu,
+};
 
 struct GatedActivationArgs {
   Matrix<const float> x;  // [m, 2 * width] f32: gate | up

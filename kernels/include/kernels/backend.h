@@ -49,6 +49,8 @@ struct Backend {
   // the host, where it grows as ops need it.
   std::size_t (*scratch_bytes)(const OpLimits&);
   void (*linear)(Stream&, const LinearArgs&);
+  // Whether linear() runs the prologue, too, which has none else; null: never.
+  bool (*takes_prologue)(const LinearArgs&) = nullptr;
   LinearShape linear_shape = {};  // of the host's instruction sets
   void (*lora)(Stream&, const LoraArgs&);
   void (*layer_norm)(Stream&, const LayerNormArgs&);

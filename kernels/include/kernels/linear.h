@@ -21,10 +21,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 
+#include "kernels/activation.h"
 #include "kernels/element_type.h"
 #include "kernels/grouping.h"
 #include "kernels/matrix.h"
+#include "kernels/norm.h"
 #include "kernels/stream.h"
 
 namespace lmtp::kernels {
@@ -104,13 +107,12 @@ constexpr std::int64_t packed_size(std::int64_t n, std::int64_t k,
   return padded_columns(n) / kPanelColumns * panel_size(k, type, grouping);
 }
 
-enum class Activation {
-  kNone,
-  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): HF's gelu_new
-  kGeluErf,   // 0.5 x (1 + erf(x / sqrt(2))): HF's gelu
-  kRelu,
-  kSilu,
-};
+// What x goes through first. REQUIRES: the op's y is the linear's x.
+using LinearPrologue =
+    std::variant<std::monostate, LayerNormArgs, RmsNormArgs, GatedActivationArgs>;
+
+// The op by itself, if there is one.
+void run_prologue(Stream& stream, const LinearPrologue& prologue);
 
 struct LinearArgs {
   Matrix<const float> x;        // [m, k] f32
@@ -119,6 +121,9 @@ struct LinearArgs {
   Activation activation = Activation::kNone;
   Matrix<const float> residual = {};  // [m, n] f32, or empty; may be y itself
   Matrix<float> y;                    // [m, n] f32; must not overlap x
+  // Where x is rounded by a launch of its own, on a device, that does both: what x holds afterwards
+  // is not defined. Bits are those of the op by itself.
+  LinearPrologue prologue = {};
 };
 
 void linear(Stream& stream, const LinearArgs& args);

@@ -32,12 +32,11 @@ struct Gemma2Layer {
     kernels::Stream& stream = step.stream;
     const auto normed = step.workspace.take(x.rows, x.columns);  // [m, hidden]
     const auto result = step.workspace.take(x.rows, x.columns);  // [m, hidden]
-    attention_norm(stream, x, normed);
-    attention_out(step, attention(step, cache, normed), result);
+    attention_out(step, attention(step, cache, attention_norm.of(x, normed)), result);
     after_attention_norm.add_to(stream, result, x);
 
-    mlp_norm(stream, x, normed);
-    down(step, mlp(step, normed), result);
+    const kernels::GatedActivationArgs gate = mlp(step, mlp_norm.of(x, normed));
+    down(step, gate.y, result, {.prologue = gate});
     after_mlp_norm.add_to(stream, result, x);
   }
 };

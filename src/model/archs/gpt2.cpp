@@ -25,19 +25,18 @@ void Gpt2Layer::forward(const StepContext& step, const kernels::KvLayer& cache,
   const auto projected = step.workspace.take(x.rows, 3 * width);           // [m, q | k | v]
   const auto attended = step.workspace.take(x.rows, width);                // [m, heads]
   const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());  // [m, mlp_size]
+  using kernels::LinearPrologue;
   const auto input = norm_first ? normed : x;
-  if (norm_first) attention_norm(stream, x, normed);
-  qkv(step, input, projected);
+  const auto before = [&](const LayerNorm& norm) {
+    return norm_first ? LinearPrologue(norm.of(x, normed)) : LinearPrologue();
+  };
+  qkv(step, input, projected, {.prologue = before(attention_norm)});
   attend(step, shape, cache, projected.slice_columns(0, width),
          projected.slice_columns(width, width), projected.slice_columns(2 * width, width),
          attended);
   attention_out(step, attended, x, {.residual = x});
-  if (norm_first) {
-    mlp_norm(stream, x, normed);
-  } else {
-    attention_norm(stream, x, x);
-  }
-  mlp_up(step, input, widened, {.activation = activation});
+  if (!norm_first) attention_norm(stream, x, x);
+  mlp_up(step, input, widened, {.activation = activation, .prologue = before(mlp_norm)});
   mlp_down(step, widened, x, {.residual = x});
   if (!norm_first) mlp_norm(stream, x, x);
 }

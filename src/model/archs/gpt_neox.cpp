@@ -44,15 +44,14 @@ struct GptNeoxLayer {
     const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());
     const auto queries = projected.slice_columns(0, width);
     const auto keys = projected.slice_columns(width, width);
-    attention_norm(stream, x, normed);
     if (parallel_residual) mlp_norm(stream, x, mlp_input);
-    qkv(step, normed, projected);
-    rotate(step, head_dim, queries);
-    rotate(step, head_dim, keys);
+    qkv(step, normed, projected, {.prologue = attention_norm.of(x, normed)});
+    rotate(step, head_dim, projected.slice_columns(0, 2 * width));
     attend(step, shape, cache, queries, keys, projected.slice_columns(2 * width, width), attended);
     attention_out(step, attended, x, {.residual = x});
-    if (!parallel_residual) mlp_norm(stream, x, mlp_input);
-    mlp_up(step, mlp_input, widened, {.activation = activation});
+    LinearExtras up{.activation = activation};
+    if (!parallel_residual) up.prologue = mlp_norm.of(x, mlp_input);
+    mlp_up(step, mlp_input, widened, up);
     mlp_down(step, widened, x, {.residual = x});
   }
 };

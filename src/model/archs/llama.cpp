@@ -18,16 +18,17 @@ std::int64_t LlamaLayer::floats_per_token(const ModelConfig& config) {
 
 kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& step,
                                                           const kernels::KvLayer& cache,
-                                                          kernels::Matrix<const float> x) const {
+                                                          const kernels::RmsNormArgs& norm) const {
   kernels::Stream& stream = step.stream;
+  const std::int64_t rows = norm.x.rows;
   const std::int64_t query_width = shape.query_width();
   const std::int64_t kv_width = shape.kv.width();
-  const auto projected = step.workspace.take(x.rows, query_width + 2 * kv_width);  // [m, q | k | v]
-  const auto attended = step.workspace.take(x.rows, query_width);
+  const auto projected = step.workspace.take(rows, query_width + 2 * kv_width);  // [m, q | k | v]
+  const auto attended = step.workspace.take(rows, query_width);
   const auto queries = projected.slice_columns(0, query_width);
   const auto keys = projected.slice_columns(query_width, kv_width);
   const auto values = projected.slice_columns(query_width + kv_width, kv_width);
-  qkv(step, x, projected);
+  qkv(step, norm.y, projected, {.prologue = norm});
   if (query_norm.has_value()) {
     (*query_norm)(stream, queries, queries, shape.num_heads);
     (*key_norm)(stream, keys, keys, shape.kv.num_heads);
@@ -37,22 +38,20 @@ kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& ste
   return attended;
 }
 
-kernels::Matrix<const float> GatedMlp::operator()(const StepContext& step,
-                                                  kernels::Matrix<const float> x) const {
-  const auto widened = step.workspace.take(x.rows, gate_up.num_outputs());  // [m, gate | up]
-  const auto gated = widened.slice_columns(0, gate_up.num_outputs() / 2);
-  gate_up(step, x, widened);
-  kernels::gated_activation(step.stream, {.x = widened, .activation = activation, .y = gated});
-  return gated;
+kernels::GatedActivationArgs GatedMlp::operator()(const StepContext& step,
+                                                  const kernels::RmsNormArgs& norm) const {
+  const std::int64_t width = gate_up.num_outputs();
+  const auto widened = step.workspace.take(norm.x.rows, width);  // [m, gate | up]
+  gate_up(step, norm.y, widened, {.prologue = norm});
+  return {.x = widened, .activation = activation, .y = widened.slice_columns(0, width / 2)};
 }
 
 void LlamaLayer::forward(const StepContext& step, const kernels::KvLayer& cache,
                          kernels::Matrix<float> x) const {
   const auto normed = step.workspace.take(x.rows, x.columns);  // [m, hidden]
-  attention_norm(step.stream, x, normed);
-  attention_out(step, attention(step, cache, normed), x, {.residual = x});
-  mlp_norm(step.stream, x, normed);
-  down(step, mlp(step, normed), x, {.residual = x});
+  attention_out(step, attention(step, cache, attention_norm.of(x, normed)), x, {.residual = x});
+  const kernels::GatedActivationArgs gate = mlp(step, mlp_norm.of(x, normed));
+  down(step, gate.y, x, {.residual = x, .prologue = gate});
 }
 
 std::vector<WeightPart> gate_up_parts(const ModelConfig& config, const std::string& prefix,

@@ -20,19 +20,20 @@ struct GroupedAttention {
   std::optional<RmsNorm> key_norm;
   AttentionShape shape;
 
-  // x: [m, hidden_size] f32. Returns [m, shape.query_width()] f32, in the step's workspace.
+  // norm: of [m, hidden_size] f32. Returns [m, shape.query_width()] f32, in the step's workspace.
   kernels::Matrix<const float> operator()(const StepContext& step, const kernels::KvLayer& cache,
-                                          kernels::Matrix<const float> x) const;
+                                          const kernels::RmsNormArgs& norm) const;
 };
 
-// activation(gate(x)) * up(x).
+// activation(gate(norm(x))) * up(norm(x)).
 struct GatedMlp {
   Linear gate_up;
   kernels::Activation activation = kernels::Activation::kSilu;
 
-  // x: [m, hidden_size] f32. Returns [m, mlp_size] f32, in the step's workspace.
-  kernels::Matrix<const float> operator()(const StepContext& step,
-                                          kernels::Matrix<const float> x) const;
+  // norm: of [m, hidden_size] f32. Returns what is left to do: y is [m, mlp_size] f32, in the
+  // step's workspace.
+  kernels::GatedActivationArgs operator()(const StepContext& step,
+                                          const kernels::RmsNormArgs& norm) const;
 };
 
 // x += attention_out(attention(norm(x))); x += down(mlp(norm(x))).

@@ -1,6 +1,8 @@
 // Linear: a packed weight with its bias, or a rank's share of them.
 #pragma once
 
+#include <utility>
+
 #include "kernels/activation.h"
 #include "kernels/linear.h"
 #include "kernels/lora.h"
@@ -13,6 +15,7 @@ namespace lmtp::model {
 struct LinearExtras {
   kernels::Activation activation = kernels::Activation::kNone;
   kernels::Matrix<const float> residual = {};  // added at the end; may be the output itself
+  kernels::LinearPrologue prologue = {};       // whose y is the input, for nobody else to read
 };
 
 class Linear {
@@ -57,6 +60,10 @@ class Linear {
     // of the kernel, with one rank as with several.
     const bool adds = !is_summed || step.communicator.shard().rank == 0;
     const std::int64_t mark = step.workspace.mark();
+    kernels::LinearPrologue prologue = extras.prologue;
+    if (is_adapted || weight_.inputs != nullptr) {  // which read x, too
+      kernels::run_prologue(step.stream, std::exchange(prologue, {}));
+    }
     kernels::Matrix<const float> packed_x = x;
     if (weight_.inputs != nullptr) {
       const auto ordered = step.workspace.take(x.rows, k_);
@@ -69,7 +76,8 @@ class Linear {
                      .bias = bias_.data.get(),
                      .activation = is_adapted ? kernels::Activation::kNone : extras.activation,
                      .residual = adds ? extras.residual : kernels::Matrix<const float>{},
-                     .y = y});
+                     .y = y,
+                     .prologue = prologue});
     if (is_adapted) {
       kernels::lora(step.stream, {.x = x, .linear = number_, .rows = step.input.lora, .y = y});
       if (activates) kernels::activate(step.stream, y, extras.activation);

@@ -15,14 +15,18 @@ class LayerNorm {
   LayerNorm(PlainWeight weight, PlainWeight bias, float epsilon)
       : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon) {}
 
-  // x, y: [m, width]; y may be x.
+  // x, y: [m, width]; y may be x. Valid while this lives.
+  kernels::LayerNormArgs of(kernels::Matrix<const float> x, kernels::Matrix<float> y) const {
+    return {.x = x,
+            .weight = weight_.data.get(),
+            .bias = bias_.data.get(),
+            .epsilon = epsilon_,
+            .y = y};
+  }
+
   void operator()(kernels::Stream& stream, kernels::Matrix<const float> x,
                   kernels::Matrix<float> y) const {
-    kernels::layer_norm(stream, {.x = x,
-                                 .weight = weight_.data.get(),
-                                 .bias = bias_.data.get(),
-                                 .epsilon = epsilon_,
-                                 .y = y});
+    kernels::layer_norm(stream, of(x, y));
   }
 
  private:
@@ -35,6 +39,11 @@ class RmsNorm {
  public:
   RmsNorm() = default;
   RmsNorm(PlainWeight weight, float epsilon) : weight_(std::move(weight)), epsilon_(epsilon) {}
+
+  // x, y: [m, width]; y may be x. Valid while this lives.
+  kernels::RmsNormArgs of(kernels::Matrix<const float> x, kernels::Matrix<float> y) const {
+    return {.x = x, .weight = weight_.data.get(), .epsilon = epsilon_, .y = y};
+  }
 
   // x, y: [m, groups * width], each group normalised by itself; y may be x.
   void operator()(kernels::Stream& stream, kernels::Matrix<const float> x, kernels::Matrix<float> y,
