@@ -15,7 +15,7 @@ inline Backend make_backend(const char* name) {
           .pack = plain::pack,
           .pack_codes = nullptr,
           .fill_random = plain::fill_random,
-          .scratch_bytes = plain::scratch_bytes,
+          .reserve = plain::reserve,
           .linear = linear,
           .linear_shape = linear_shape_for(kRegisters, l2_cache_bytes()),
           .lora = lora,

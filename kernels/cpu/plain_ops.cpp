@@ -17,7 +17,7 @@ void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {
 void fill_random(Stream&, const FillRandomArgs& args) { kernels::fill_random(args); }
 
 // Memory of the host is taken as it is needed.
-std::size_t scratch_bytes(const OpLimits&) { return 0; }
+void reserve(Stream&, const OpLimits&) {}
 
 void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
   stream.pool().parallel_for(static_cast<int>(args.cosines.rows), [&](int row, int) {

@@ -8,7 +8,7 @@ namespace lmtp::kernels::plain {
 std::size_t packed_bytes(WeightType type, std::int64_t n, std::int64_t k, const Grouping& grouping);
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to);
 void fill_random(Stream& stream, const FillRandomArgs& args);
-std::size_t scratch_bytes(const OpLimits& limits);
+void reserve(Stream& stream, const OpLimits& limits);
 void rotary_angles(Stream& stream, const RotaryAnglesArgs& args);
 void step_batch(Stream& stream, const StepBatchArgs& args);
 void drawn_ids(Stream& stream, const DrawnIdsArgs& args);

@@ -407,7 +407,7 @@ const Backend& reference_backend() {
                                        .pack = plain::pack,
                                        .pack_codes = nullptr,
                                        .fill_random = plain::fill_random,
-                                       .scratch_bytes = plain::scratch_bytes,
+                                       .reserve = plain::reserve,
                                        .linear = linear_plain,
                                        .lora = lora_plain,
                                        .layer_norm = layer_norm_plain,

@@ -1,6 +1,7 @@
 #include "kernels/stream.h"
 
 #include <cstring>
+#include <utility>
 
 #include "kernels/backend.h"
 #include "kernels/device_api.h"
@@ -63,15 +64,28 @@ void Stream::wait_for(int i) const {
   backend_.device->wait(marks_.at(static_cast<std::size_t>(i)));
 }
 
+bool Stream::grow(Memory& memory, std::size_t num_bytes) {
+  if (num_bytes <= memory.num_bytes()) return false;
+  // The old memory is freed first, as both might not fit, and no running op may still use it.
+  synchronize();
+  ++num_scratch_moves_;  // also where there is not so much memory
+  memory = {};
+  memory = Memory::allocate(backend_, num_bytes);
+  return true;
+}
+
 void* Stream::scratch(std::size_t num_bytes) {
-  if (num_bytes > scratch_.num_bytes()) {
-    // The old memory is freed first, as both might not fit, and no running op may still use it.
-    synchronize();
-    scratch_ = {};
-    scratch_ = Memory::allocate(backend_, num_bytes);
-    ++num_scratch_moves_;
-  }
+  grow(scratch_, num_bytes);
   return scratch_.data();
+}
+
+std::uint32_t* Stream::counters(std::size_t num_bytes) {
+  if (grow(counters_, num_bytes)) {
+    Memory grown = std::exchange(counters_, {});  // kept once it is zero
+    set_zero(grown.data(), grown.num_bytes());
+    counters_ = std::move(grown);
+  }
+  return static_cast<std::uint32_t*>(counters_.data());
 }
 
 }  // namespace lmtp::kernels

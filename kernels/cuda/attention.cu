@@ -11,8 +11,6 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
-constexpr int kMergeThreads = 128;
-
 int group_of(const AttentionArgs& args) { return args.num_heads / args.cache.num_kv_heads; }
 
 int splits_of(const AttentionArgs& args) {
@@ -37,7 +35,7 @@ int num_parts_of(const AttentionArgs& args) {
   return splits > 2 * parts ? static_cast<int>(parts) : 0;
 }
 
-AttentionParams params_of(const AttentionArgs& args, void* scratch) {
+AttentionParams params_of(const AttentionArgs& args, const AttentionMemory& memory) {
   const auto dim_tiles = static_cast<int>(num_tiles(args.cache.head_dim));
   return {
       .queries = args.queries.data,
@@ -59,18 +57,20 @@ AttentionParams params_of(const AttentionArgs& args, void* scratch) {
       .table_starts = args.table_starts,
       .queries_aligned = is_aligned(args.queries, args.cache.head_dim),
       .decode_pairs_max = kDecodePairsMax,
-      .partials = static_cast<float*>(scratch),
+      .partials = static_cast<float*>(memory.scratch),
+      .counters = memory.counters,
       .splits_max = splits_of(args),
       .num_parts = num_parts_of(args),
       .partial_rows = partial_rows_of(args)};
 }
 
 // Not sequences x the longest one's: a long one may run among many short ones.
-std::size_t partial_bytes(const OpLimits& limits, int partial_rows) {
-  const std::int64_t parts =
-      first_part_of(limits.num_sequences, limits.num_table_blocks) * limits.num_kv_heads;
-  const std::int64_t part = std::int64_t{partial_rows} * (padded_head_dim(limits.head_dim) + 2);
-  return static_cast<std::size_t>(parts * part) * sizeof(float);
+AttentionSizes sizes_of(const OpLimits& limits, int partial_rows) {
+  const auto parts = static_cast<std::size_t>(
+      first_part_of(limits.num_sequences, limits.num_table_blocks) * limits.num_kv_heads);
+  const int part = partial_floats(partial_rows, static_cast<int>(num_tiles(limits.head_dim)));
+  return {.scratch_bytes = parts * static_cast<std::size_t>(part) * sizeof(float),
+          .counter_bytes = parts * sizeof(std::uint32_t)};
 }
 
 }  // namespace
@@ -80,26 +80,27 @@ std::int64_t num_decode_blocks(const AttentionArgs& args) {
   return (parts > 0 ? parts : splits_of(args) * args.num_sequences) * args.cache.num_kv_heads;
 }
 
-std::size_t attention_scratch_bytes(const AttentionArgs& args) {
-  if (args.cache.type == ElementType::kF32 || splits_of(args) == 1) return 0;
+AttentionSizes attention_sizes(const AttentionArgs& args) {
+  if (args.cache.type == ElementType::kF32 || splits_of(args) == 1) return {};
   LMTP_CHECK(args.num_table_blocks >= args.num_sequences, args.num_table_blocks,
              args.num_sequences);
-  return partial_bytes({.num_kv_heads = args.cache.num_kv_heads,
-                        .head_dim = args.cache.head_dim,
-                        .num_sequences = args.num_sequences,
-                        .num_table_blocks = args.num_table_blocks},
-                       partial_rows_of(args));
+  return sizes_of({.num_kv_heads = args.cache.num_kv_heads,
+                   .head_dim = args.cache.head_dim,
+                   .num_sequences = args.num_sequences,
+                   .num_table_blocks = args.num_table_blocks},
+                  partial_rows_of(args));
 }
 
-std::size_t attention_scratch_bytes_max(const OpLimits& limits) {
-  return limits.kv_type == ElementType::kF32 ? 0 : partial_bytes(limits, kDecodePairsMax);
+AttentionSizes attention_sizes_max(const OpLimits& limits) {
+  if (limits.kv_type == ElementType::kF32) return {};
+  return sizes_of(limits, kDecodePairsMax);
 }
 
-void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,
+void paged_attention(const AttentionArgs& args, const AttentionMemory& memory, StreamHandle stream,
                      AttentionKernel kernel) {
   LMTP_CHECK(args.cache.head_dim <= kDeviceHeadDimMax, args.cache.head_dim);
   if (args.num_sequences == 0 || args.queries.rows == 0) return;
-  AttentionLaunch attention = {.params = params_of(args, scratch), .chunk_max = args.chunk_max};
+  AttentionLaunch attention = {.params = params_of(args, memory), .chunk_max = args.chunk_max};
   AttentionParams& params = attention.params;
   if (args.cache.type == ElementType::kF32) {
     const int heads = ceil_divide(args.num_heads, kPlainWarps);
@@ -120,14 +121,6 @@ void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stre
     launch_attention_e4m3(attention, stream);
   } else {
     launch_attention_f16(attention, stream);
-  }
-  if (attention.decode && params.splits_max > 1) {
-    const int elements = partial_rows_of(args) * args.cache.head_dim;
-    launch<attention_merge_kernel<kMergeThreads>>(
-        {.grid = {ceil_divide(elements, kMergeThreads), args.cache.num_kv_heads,
-                  params.num_sequences},
-         .num_threads = kMergeThreads},
-        stream, params);
   }
 }
 

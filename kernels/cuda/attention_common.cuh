@@ -60,6 +60,11 @@ template <typename T>
 inline constexpr int kKeptVectors = kTileVectors* static_cast<int>(sizeof(LaneOf<T>)) /
                                     static_cast<int>(sizeof(Words4));
 
+// Floats of a part, a multiple of 4 since its sums are read by fours.
+constexpr int partial_floats(int rows, int dim_tiles) {
+  return ceil_divide(rows * (dim_tiles * kTileSide + 2), 4) * 4;
+}
+
 struct AttentionParams {
   const float* queries;
   std::int64_t query_stride;
@@ -83,7 +88,8 @@ struct AttentionParams {
   int decode_pairs_max;
   // Decode: [split][kv head] parts of partial_size() floats; the splits of all sequences in order.
   float* partials;
-  std::uint32_t zero = 0;  // unknown to the compiler: score_keys()
+  std::uint32_t* counters;  // [first part of a sequence][kv head], of its splits that are done
+  std::uint32_t zero = 0;   // unknown to the compiler: score_keys()
   int splits_max;
   // Decode has a block for each part of all sequences; 0: for each split up to splits_max of each.
   int num_parts = 0;
@@ -91,7 +97,7 @@ struct AttentionParams {
 
   __device__ int head_dim() const { return cache.head_dim; }
   // Sums [partial_rows][16 dim_tiles], then maxima and totals [partial_rows].
-  __device__ int partial_size() const { return partial_rows * (dim_tiles * kTileSide + 2); }
+  __device__ int partial_size() const { return partial_floats(partial_rows, dim_tiles); }
 };
 
 // The first part of a sequence behind `sequence` others that have num_blocks_before blocks. Each
@@ -160,6 +166,10 @@ struct SequenceRows {
   }
   __device__ float* partial(int split) const {
     return p.partials + ((first_part + split) * p.cache.num_kv_heads + kv_head) * p.partial_size();
+  }
+  // Its own: no two sequences that have blocks begin with the same part.
+  __device__ std::uint32_t* counter() const {
+    return p.counters + (first_part * p.cache.num_kv_heads + kv_head);
   }
   // The block with that token.
   __device__ const std::int32_t* block_at(int token) const {

@@ -1,7 +1,7 @@
 // Attention of few queries a sequence: a block takes one split of one head of the cache. Its values
 // are copied ahead while each of four warps takes a step of 64 tokens for the scores; the warps
-// exchange maxima, and then each takes some tiles of dimensions through all steps in order. A
-// second launch merges the splits where there are several.
+// exchange maxima, and then each takes some tiles of dimensions through all steps in order. Where a
+// sequence has several splits, the block of a head that is done last merges them.
 #pragma once
 
 #include "cuda/attention_common.cuh"
@@ -17,6 +17,7 @@ struct DecodeShared {
   Words4 weights[kSplitBlocks][kTileVectors];
   float maxima[kSplitSteps][kTileRows];
   float sums[kSplitSteps][kTileRows];
+  std::uint32_t num_done;  // splits of the sequence and head that were done before this one
   // Then values [kSplitBlocks][value_tiles][kKeptVectors].
   __device__ Words4* values() { return reinterpret_cast<Words4*>(this + 1); }
 };
@@ -73,6 +74,8 @@ struct SplitPart {
   __device__ bool has_block(int token) const { return token + kBlockSize > begin && token < end; }
   __device__ int first_split() const { return begin / kAttentionSplit; }
   __device__ int end_split() const { return ceil_divide(end, kAttentionSplit); }
+  // Exactly those are not empty().
+  __device__ int num_splits() const { return end_split() - first_split(); }
 };
 
 // Starts the copies of the split's values, zeros for blocks that no pair sees.
@@ -229,9 +232,63 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
         weigh<OperandOf<T>>(sums, load(&shared.weights[block][lane_index()]), values);
       }
     }
-    const bool whole = part.end_split() - part.first_split() == 1;
+    const bool whole = part.num_splits() == 1;
     write_decoded(rows, split, whole, tiles.first + tile, sums, maxima, totals);
     warp_barrier();  // lanes without rows are ahead; the next products need all
+  }
+}
+
+// Whether the other splits are done; their parts may be read then, by load_fresh_where(). The
+// counter is zero again behind the last.
+__device__ inline bool is_last_split(const SequenceRows& rows, const SplitPart& part,
+                                     DecodeShared& shared) {
+  block_barrier();  // this split's part is written
+  const auto last = static_cast<std::uint32_t>(part.num_splits() - 1);
+  if (thread_index() == 0) shared.num_done = atomic_count(rows.counter(), last);
+  block_barrier();
+  return shared.num_done == last;
+}
+
+// Merges the splits in order and writes the outputs: a thread takes four dimensions of a pair at a
+// time.
+__device__ inline void merge_splits(const SequenceRows& rows, const SplitPart& part) {
+  constexpr int kTogether = 8;  // splits whose loads are under way
+  const AttentionParams& p = rows.p;
+  const int dims = p.dim_tiles * kTileSide;
+  for (int at = thread_index() * 4; at < rows.num_pairs * dims; at += kDecodeThreads * 4) {
+    const int pair = at / dims;
+    const int dimension = at % dims;
+    RowState state;
+    Floats4 merged = {};
+    for (int first = part.first_split(); first < part.end_split(); first += kTogether) {
+      Floats4 sums[kTogether];
+      float maxima[kTogether];
+      float totals[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const bool exists = first + i < part.end_split();
+        const float* of_split = rows.partial(first + i);
+        maxima[i] = load_fresh_where(exists, of_split + p.partial_rows * dims + pair);
+        totals[i] = load_fresh_where(exists, of_split + p.partial_rows * (dims + 1) + pair);
+        sums[i] = load_fresh_where(exists, reinterpret_cast<const Floats4*>(of_split + at));
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i >= part.end_split()) break;
+        state.merge(maxima[i], totals[i]);
+#pragma unroll
+        for (int d = 0; d < 4; ++d) {
+          merged.values[d] = state.merged(merged.values[d], sums[i].values[d]);
+        }
+      }
+    }
+    const float inverse = 1.0F / state.total;
+#pragma unroll
+    for (int d = 0; d < 4; ++d) {
+      if (dimension + d < p.head_dim()) {
+        rows.output(pair)[dimension + d] = normalized(merged.values[d], inverse);
+      }
+    }
   }
 }
 
@@ -309,6 +366,8 @@ __global__ void __launch_bounds__(kDecodeThreads, decode_blocks_min<T>(kDimTiles
       weigh_split<T>(rows, part, tiles, shared, split);
     }
   }
+  if (part.num_splits() == 1) return;  // the outputs are written
+  if (is_last_split(rows, part, shared)) merge_splits(rows, part);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -1,49 +1,9 @@
-// The merge of decode's splits, and attention in f32 for checks.
+// Attention in f32, for checks.
 #pragma once
 
-#include "cuda/attention_decode.cuh"
+#include "cuda/attention_common.cuh"
 
 namespace lmtp::kernels::cuda {
-
-// Elements of the output, of a sequence and head of the cache: a thread merges the splits of one,
-// in order.
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionParams p) {
-  grid_dependency_wait();
-  const SequenceRows rows(p, block_index().z, block_index().y);
-  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_pairs_max) return;
-  const SplitPart part(rows, 0);
-  if (part.end_split() - part.first_split() == 1) return;  // decode wrote the outputs
-  const int dims = p.dim_tiles * kTileSide;
-  const int head_dim = p.head_dim();
-  const int at = block_index().x * kThreads + thread_index();
-  if (at >= rows.num_pairs * head_dim) return;
-  const int pair = at / head_dim;
-  const int dimension = at % head_dim;
-  RowState state;
-  float sum = 0.0F;
-  constexpr int kTogether = 8;  // splits whose loads are under way
-  for (int first = part.first_split(); first < part.end_split(); first += kTogether) {
-    float maxima[kTogether];
-    float totals[kTogether];
-    float sums[kTogether];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const bool exists = first + i < part.end_split();
-      const float* of_split = rows.partial(first + i);
-      maxima[i] = load_where(exists, of_split + p.partial_rows * dims + pair);
-      totals[i] = load_where(exists, of_split + p.partial_rows * (dims + 1) + pair);
-      sums[i] = load_where(exists, of_split + pair * dims + dimension);
-    }
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (first + i >= part.end_split()) break;
-      state.merge(maxima[i], totals[i]);
-      sum = state.merged(sum, sums[i]);
-    }
-  }
-  rows.output(pair)[dimension] = normalized(sum, 1.0F / state.total);
-}
 
 inline constexpr int kPlainWarps = 4;
 inline constexpr int kPlainDims = kDeviceHeadDimMax / kWarpSize;  // of a lane

@@ -120,19 +120,25 @@ void linear_op(Stream& stream, const LinearArgs& args) {
   }
 }
 
-std::size_t scratch_bytes(const OpLimits& limits) {
+void reserve(Stream& stream, const OpLimits& limits) {
   // Int8 needs less than bf16 of one tile of bytes more.
   const std::size_t linears =
       limits.may_have_codes ? narrow_scratch_bytes_max(limits.rows, limits.inputs)
                             : linear_scratch_bytes(element_type(limits.weight_type), limits.rows,
                                                    limits.inputs + kByteTileInputs);
-  return std::max(linears, attention_scratch_bytes_max(limits));
+  const AttentionSizes attention = attention_sizes_max(limits);
+  (void)stream.scratch(std::max(linears, attention.scratch_bytes));
+  (void)stream.counters(attention.counter_bytes);
 }
 
 void kv_store_op(Stream& stream, const KvStoreArgs& args) { kv_store(args, stream.handle()); }
 
 void attention_op(Stream& stream, const AttentionArgs& args) {
-  paged_attention(args, stream.scratch(attention_scratch_bytes(args)), stream.handle());
+  const AttentionSizes sizes = attention_sizes(args);
+  paged_attention(args,
+                  {.scratch = stream.scratch(sizes.scratch_bytes),
+                   .counters = stream.counters(sizes.counter_bytes)},
+                  stream.handle());
 }
 
 }  // namespace
@@ -144,7 +150,7 @@ const Backend& device_backend() {
                                    .pack = pack,
                                    .pack_codes = pack_codes_op,
                                    .fill_random = fill_random,
-                                   .scratch_bytes = scratch_bytes,
+                                   .reserve = reserve,
                                    .linear = linear_op,
                                    .takes_prologue = takes_prologue_op,
                                    .lora = lora,

@@ -27,7 +27,7 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
       drawn_ids_(kernels::Memory::allocate(
           parts_.stream->backend(),
           2 * static_cast<std::size_t>(options.batch.max_tokens) * sizeof(std::int32_t))) {
-  (void)stream().scratch(stream().backend().scratch_bytes(op_limits(options_, num_blocks)));
+  stream().backend().reserve(stream(), op_limits(options_, num_blocks));
   cache_ = std::make_unique<model::KvCache>(model::kv_specs(options_.config), num_blocks, stream(),
                                             kv_type(options_), count_host_blocks(options_));
   stream().synchronize();

@@ -255,10 +255,42 @@ TEST(CudaStreamTest, OpsThatNobodyWaitsForLeaveTheSameBits) {
   device.begin_capture(layers.stream().handle());
   layers.put(false);
   void* graph = device.end_capture(layers.stream().handle());
-  layers.reset();
-  device.launch_graph(graph, layers.stream().handle());
-  testing::expect_same_bits(layers.output(), expected);
+  for (int launch = 0; launch < 3; ++launch) {
+    layers.reset();
+    device.launch_graph(graph, layers.stream().handle());
+    testing::expect_same_bits(layers.output(), expected);
+  }
   device.release(kernels::DeviceApi::HandleKind::kGraph, graph);
+}
+
+TEST(CudaStreamTest, CountersAreZerosOfTheirOwn) {
+  kernels::WorkerPool pool(1);
+  Stream one(testing::device_under_test(), pool);
+  Stream other(testing::device_under_test(), pool);
+  std::uint32_t* const first = one.counters(64);
+  EXPECT_NE(first, other.counters(64));
+  EXPECT_EQ(one.num_scratch_moves(), 1);
+  EXPECT_EQ(one.counters(32), first);
+  EXPECT_EQ(one.num_scratch_moves(), 1) << "graphs would be dropped";
+  // More of them: others, and zeros again whatever has been counted.
+  testing::copy_to_device(first, std::vector<std::uint32_t>(16, 7).data(), 64);
+  constexpr std::size_t kNumBytes = 4096;
+  const std::uint32_t* const more = one.counters(kNumBytes);
+  EXPECT_EQ(one.num_scratch_moves(), 2);
+  one.synchronize();
+  std::vector<std::uint32_t> counters(kNumBytes / sizeof(std::uint32_t), 7);
+  testing::copy_to_host(counters.data(), more, kNumBytes);
+  EXPECT_EQ(counters, std::vector<std::uint32_t>(counters.size(), 0));
+}
+
+TEST(CudaStreamTest, MemoryThatCouldNotGrowHasMoved) {
+  kernels::WorkerPool pool(1);
+  Stream stream(testing::device_under_test(), pool);
+  (void)stream.scratch(64);
+  constexpr std::size_t kMoreThanThereIs = std::size_t{1} << 50;
+  EXPECT_THROW((void)stream.scratch(kMoreThanThereIs), kernels::DeviceError);
+  EXPECT_EQ(stream.num_scratch_moves(), 2) << "graphs with the old address would be launched";
+  EXPECT_NE(stream.scratch(64), nullptr);
 }
 
 }  // namespace

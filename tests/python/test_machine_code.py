@@ -86,6 +86,12 @@ def test_decode_attention_asks_for_many_keys_at_once(kernels):
         assert kernel.loads_in_flight >= 12, kernel.name
 
 
+def test_the_merge_asks_for_eight_splits_at_once(kernels):
+    for kernel in named(kernels, "attention_decode_kernel"):
+        # Of each four sums, a maximum and a total.
+        assert kernel.fresh_loads_in_flight >= 8 * 3, kernel.name
+
+
 def test_inputs_of_single_rows_come_together(kernels):
     for kernel in named(kernels, "linear_stream_kernel"):
         # Inputs of Int8 are tiles, and weights of codes take fewer bytes.

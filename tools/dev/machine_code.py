@@ -59,6 +59,18 @@ class Kernel:
                 longest = max(longest, run)
         return longest
 
+    @property
+    def fresh_loads_in_flight(self):
+        """Consecutive loads of what other blocks of the launch wrote, without a power between."""
+        longest = run = 0
+        for operation in self.operations:
+            if operation.startswith("MUFU.EX2"):
+                run = 0
+            elif is_load(operation) and "STRONG.GPU" in operation:
+                run += 1
+                longest = max(longest, run)
+        return longest
+
 
 def is_load(operation):
     return operation.startswith("LDG.")

@@ -198,8 +198,36 @@ __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// What this thread wrote is seen by other blocks before what it writes from now on.
-__device__ inline void fence() { __threadfence(); }
+// Counts from 0 to `last`, and then from 0 again; returns the old value. It tells other blocks of
+// the launch what this block wrote: barrier, then one thread's count. A thread that counts after it
+// sees that, and after another barrier its block does, by load_fresh_where().
+__device__ inline std::uint32_t atomic_count(std::uint32_t* at, std::uint32_t last) {
+  std::uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(at), "r"(last)
+               : "memory");
+  return before;
+}
+// As load_where(), of what other blocks of this launch wrote: not from L1, which may be older.
+__device__ inline Floats4 load_fresh_where(bool wanted, const Floats4* at) {
+  Floats4 v = {};
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
+      " @p ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];}"
+      : "+f"(v.values[0]), "+f"(v.values[1]), "+f"(v.values[2]), "+f"(v.values[3])
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline float load_fresh_where(bool wanted, const float* at) {
+  float v = 0.0F;
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %2, 0;\n"
+      " @p ld.relaxed.gpu.global.f32 %0, [%1];}"
+      : "+f"(v)
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
 // Adds, and returns the old value. Of 32 bits: in shared memory wider ones are a loop that tries
 // until no other thread comes between.
 __device__ inline int atomic_add(int* at, int value) { return atomicAdd(at, value); }

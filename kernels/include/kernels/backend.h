@@ -45,9 +45,9 @@ struct Backend {
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
   void (*pack_codes)(Stream&, const SourceCodes&, const PackTarget&);  // null on the host
   void (*fill_random)(Stream&, const FillRandomArgs&);
-  // Scratch memory to be reserved before the first op within these limits; no op needs more. 0 on
-  // the host, where it grows as ops need it.
-  std::size_t (*scratch_bytes)(const OpLimits&);
+  // Reserves the stream's scratch memory and counters before the first op within these limits; no
+  // op needs more. Nothing on the host, where they grow as ops need them.
+  void (*reserve)(Stream&, const OpLimits&);
   void (*linear)(Stream&, const LinearArgs&);
   // Whether linear() runs the prologue, too, which has none else; null: never.
   bool (*takes_prologue)(const LinearArgs&) = nullptr;

@@ -52,17 +52,23 @@ class Stream {
   // At least num_bytes where the ops run, aligned as Memory, contents undefined; valid until the
   // next call. It only grows, to the largest request of any op: bounded by the largest batch.
   void* scratch(std::size_t num_bytes);
-  // How often scratch memory was reallocated: graphs captured before have the old address.
+  // At least num_bytes for what blocks of a launch count, where the ops run: zeros before each
+  // launch, which leaves zeros behind. Address and growth as of scratch().
+  std::uint32_t* counters(std::size_t num_bytes);
+  // How often either was reallocated: graphs captured before have the old address.
   std::int64_t num_scratch_moves() const { return num_scratch_moves_; }
 
  private:
   void release();
+  // Whether `memory` had to be replaced by so much, contents undefined.
+  bool grow(Memory& memory, std::size_t num_bytes);
 
   const Backend& backend_;
   WorkerPool& pool_;
   int device_;
   void* handle_ = nullptr;
   Memory scratch_;
+  Memory counters_;
   std::int64_t num_scratch_moves_ = 0;
   std::array<void*, kNumMarks> marks_{};  // events
 };

@@ -103,7 +103,14 @@ void wait_for_copies() {
   emulation::wait_for_copies(kPending);
 }
 
-inline void fence() {}
+inline std::uint32_t atomic_count(std::uint32_t* at, std::uint32_t last) {
+  emulation::count_atomic(at);
+  return std::exchange(*at, *at < last ? *at + 1 : 0);
+}
+template <typename T>
+T load_fresh_where(bool wanted, const T* at) {
+  return load_where(wanted, at);
+}
 template <typename T>
 T atomic_add(T* at, T value) {
   emulation::count_atomic(at);
