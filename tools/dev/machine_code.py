@@ -47,29 +47,26 @@ class Kernel:
         """Into shared memory."""
         return sum(operation.startswith("LDGSTS") for operation in self.before_wait())
 
-    @property
-    def loads_in_flight(self):
-        """Consecutive loads of 8 or 16 bytes a lane, with others but no product between."""
+    def loads_between(self, stops, *, wanted):
+        """The most loads that are `wanted` between two operations whose names begin so."""
         longest = run = 0
         for operation in self.operations:
-            if operation.startswith("HMMA"):
+            if operation.startswith(stops):
                 run = 0
-            elif is_load(operation) and operation.endswith(("64", "128")):
+            elif is_load(operation) and wanted(operation):
                 run += 1
                 longest = max(longest, run)
         return longest
 
     @property
+    def loads_in_flight(self):
+        """Consecutive loads of 8 or 16 bytes a lane, with others but no product between."""
+        return self.loads_between("HMMA", wanted=lambda load: load.endswith(("64", "128")))
+
+    @property
     def fresh_loads_in_flight(self):
         """Consecutive loads of what other blocks of the launch wrote, without a power between."""
-        longest = run = 0
-        for operation in self.operations:
-            if operation.startswith("MUFU.EX2"):
-                run = 0
-            elif is_load(operation) and "STRONG.GPU" in operation:
-                run += 1
-                longest = max(longest, run)
-        return longest
+        return self.loads_between("MUFU.EX2", wanted=lambda load: "STRONG.GPU" in load)
 
 
 def is_load(operation):
