@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 from gpu_correct import read_numerics, read_sanitizer, read_tests  # noqa: E402
 from gpu_kernels import attention_outcome, bench  # noqa: E402
+from gpu_peer_process import KILLED, PeerProcess  # noqa: E402
 from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, PASSED, REACHED, Report  # noqa: E402
 from gpu_run import Done, Run, json_lines  # noqa: E402
 from gpu_shapes import GPT2_MEDIUM, LLAMA3_8B  # noqa: E402
@@ -181,3 +182,20 @@ def test_sizes_are_those_of_the_models():
     assert LLAMA3_8B.layer_elements() + 2 * LLAMA3_8B.head_elements() == 8_029_995_008
     assert LLAMA3_8B.step_bytes(0) == 2 * (8_029_995_008 - 128256 * 4096)
     assert LLAMA3_8B.step_bytes(1000) - LLAMA3_8B.step_bytes(0) == 1000 * 131_072
+
+
+def test_one_process_answers_for_all_peers_until_it_fails():
+    peers = PeerProcess("cpu")
+    assert peers.process is None  # not before it is asked
+    code, said = peers.ask(["versions"], 60)
+    assert code == 0 and json.loads(said)["what"] == "versions"
+    first = peers.process
+    code, said = peers.ask(["linear", "1,2", "8x16"], 60)
+    assert code == 0 and [line["rows"] for line in json_lines(said)] == [1, 2]
+    assert peers.process is first
+    code, said = peers.ask(["magic"], 60)
+    assert code == 1 and "no attribute 'magic'" in said
+    code, said = peers.ask(["versions"], 0.01)
+    assert code == KILLED and said == "ended after 0 s\n"
+    peers.close()
+    assert peers.process is None

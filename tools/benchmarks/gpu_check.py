@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Correctness, figures and endurance of lmtp-serve on a GPU: docs/gpu_check.md.
 
+    tools/gpu-check [BUILD] [--quick] --output FOLDER
     tools/gpu-check [BUILD] --part correct|bench|soak --output FOLDER
     tools/gpu-check [BUILD] --pack FOLDER
 
@@ -25,7 +26,8 @@ from gpu_run import Run, query_device, set_environment
 from servers import ROOT
 
 RUNS = {"correct": gpu_correct.run, "bench": gpu_bench.run, "soak": gpu_soak.run}
-SECONDS = 480  # of a part
+SECONDS, QUICK_SECONDS = 600, 240  # of all parts
+SHARES = {"correct": 0.35, "bench": 0.7, "soak": 1.0}  # of the time left, where others come next
 GRACE_SECONDS = 15
 
 
@@ -38,8 +40,8 @@ def parse_arguments():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu-check-report"),
                         help="folder of report.md, report.json and log.txt (%(default)s)")
     parser.add_argument("--device", default="cuda:0", help="cuda:N; cpu is a dry run (%(default)s)")
-    parser.add_argument("--seconds", type=int, default=SECONDS,
-                        help="that a part may take (%(default)s)")
+    parser.add_argument("--seconds", type=int,
+                        help=f"that all parts may take ({SECONDS}, with --quick {QUICK_SECONDS})")
     parser.add_argument("--quick", action="store_true", help="a little of everything")
     parser.add_argument("--pack", type=pathlib.Path, metavar="FOLDER",
                         help="copy what another machine needs there, and say its size")  # fmt: skip
@@ -65,7 +67,7 @@ def end_of_time(*_):
     raise PartOver("the time of this part is over")
 
 
-def run_part(args, part, device):
+def run_part(args, part, device, seconds):
     facts = {
         "command": report.command("tools/gpu-check", args.output),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -74,16 +76,33 @@ def run_part(args, part, device):
         "revision": revision(),
     }
     outcome = Report(args.output, part, facts)
-    run = Run(args.build.resolve(), args.device, args.seconds, args.quick, outcome)
+    run = Run(args.build.resolve(), args.device, seconds, args.quick, outcome)
     started = time.monotonic()
     # What hangs is a failed row as well, and the rows before it stand.
     signal.signal(signal.SIGALRM, end_of_time)
-    signal.alarm(args.seconds + GRACE_SECONDS)
-    RUNS[part](run)
-    signal.alarm(0)
+    signal.alarm(seconds + GRACE_SECONDS)
+    try:
+        RUNS[part](run)
+    finally:
+        signal.alarm(0)
+        run.peers.close()
     outcome.facts[part]["took"] = f"{time.monotonic() - started:.0f} s"
     outcome.write()
     return outcome.has_failures()
+
+
+def run_parts(args, device):
+    """Those that failed. The last one has all the time that is left."""
+    parts = args.part or list(PARTS)
+    seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
+    end = time.monotonic() + seconds
+    failed = []
+    for part in parts:
+        left = end - time.monotonic()
+        share = 1.0 if part == parts[-1] else SHARES[part]
+        if run_part(args, part, device, max(1, round(share * left))):
+            failed.append(part)
+    return failed
 
 
 def main():
@@ -99,7 +118,7 @@ def main():
         print(f"gpu-check: no device: {error}\n--device cpu is a dry run", file=sys.stderr)
         return 2
     set_environment(args.build.resolve())
-    failed = [part for part in args.part or PARTS if run_part(args, part, device)]
+    failed = run_parts(args, device)
     print(f"{args.output / 'report.md'}" + (f"; failed: {', '.join(failed)}" if failed else ""))
     return int(bool(failed))
 

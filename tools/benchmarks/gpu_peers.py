@@ -6,10 +6,12 @@
     gpu_peers.py DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS    SDPA, decode
     gpu_peers.py DEVICE generate SHAPE BATCHES PROMPT COUNT             transformers, batched
     gpu_peers.py DEVICE versions
+    gpu_peers.py DEVICE                        one after another: a line of JSON, as ["peak"], each
 
 DEVICE is cuda:N or cpu, on which sizes are small.
 """
 
+import gc
 import json
 import statistics
 import sys
@@ -184,11 +186,22 @@ class Peer:
     def versions(self):
         say(what="versions", torch=torch.__version__, cuda=torch.version.cuda)
 
+    def forget(self):
+        """Leaves the device's memory to others."""
+        gc.collect()
+        if self.on_gpu:
+            torch.cuda.empty_cache()
+
 
 def main():
-    device, what, *arguments = sys.argv[1:]
-    with torch.inference_mode():
-        getattr(Peer(device), what)(*arguments)
+    device, *once = sys.argv[1:]
+    peer = Peer(device)
+    for what, *arguments in [once] if once else map(json.loads, sys.stdin):
+        with torch.inference_mode():
+            getattr(peer, what)(*arguments)
+        peer.forget()
+        if not once:
+            say(what="end")
 
 
 if __name__ == "__main__":

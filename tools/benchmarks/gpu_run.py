@@ -7,14 +7,13 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import time
 import traceback
 
+from gpu_peer_process import KILLED, PeerProcess
 from gpu_report import FAILED, NOT_RUN
 from servers import ROOT, LmtpServe
 
-KILLED = -9  # the exit code of what ran out of time
 MIN_SECONDS = 10  # with less left, nothing is begun
 # One thing that hangs costs its own rows, not those behind it.
 START_SECONDS = 90  # of a server, with the weights of the largest model
@@ -75,6 +74,7 @@ class Run:
         self.build, self.device, self.quick, self.report = build, device, quick, report
         self.deadline = time.monotonic() + seconds
         self.seeds = itertools.count(1)  # of prompts: none is found in a cache
+        self.peers = PeerProcess(device)
 
     @property
     def on_gpu(self):
@@ -103,12 +103,12 @@ class Run:
 
     def call(self, *command, seconds=None, environment=None):
         """Runs it to its end, or to that of the part. What it prints goes to log.txt as well."""
-        limit = min(self.seconds_left(), seconds or self.seconds_left())
+        limit = self.limit(seconds)
         command = [str(word) for word in command]
         try:
             done = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                errors="replace", timeout=max(1, limit), env={**os.environ, **(environment or {})},
+                errors="replace", timeout=limit, env={**os.environ, **(environment or {})},
             )  # fmt: skip
             result = Done(done.returncode, done.stdout)
         except subprocess.TimeoutExpired as late:
@@ -120,15 +120,21 @@ class Run:
         self.log(command, result.output, result.code)
         return result
 
+    def limit(self, seconds):
+        """Of a program that may take so long, or as long as the part does."""
+        left = self.seconds_left()
+        return max(1.0, min(left, seconds or left))
+
     def log(self, command, output, code):
         with open(self.report.folder / "log.txt", "a", encoding="utf-8") as log:
             log.write(f"$ {' '.join(command)}\n{output}\nexit code {code}\n\n")
 
     def call_peer(self, *arguments, seconds=None):
-        """The lines of JSON that gpu_peers.py prints, and what it says where it fails."""
-        script = pathlib.Path(__file__).with_name("gpu_peers.py")
-        done = self.call(sys.executable, script, self.device, *arguments, seconds=seconds)
-        return json_lines(done.output), done
+        """The lines of JSON that gpu_peers.py answers, and what it says where it fails."""
+        arguments = [str(word) for word in arguments]
+        code, output = self.peers.ask(arguments, self.limit(seconds))
+        self.log(["gpu_peers.py", self.device, *arguments], output, code)
+        return json_lines(output), Done(code, output)
 
     def serve(self, model, *options, dtype="bfloat16"):
         """lmtp-serve on the device of this run."""
