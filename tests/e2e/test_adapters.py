@@ -218,7 +218,7 @@ def test_a_stream_is_edited_when_its_adapter_was_unloaded(server):
     async def run():
         async with Socket(server.endpoint) as s:
             await s.send("GENERATE", stream_id=1, model="passing", prompt=[5, 6, 7],
-                         max_tokens=400, temperature=0, ignore_eos=True)  # fmt: skip
+                         max_tokens=500, temperature=0, ignore_eos=True)  # fmt: skip
             await s.token_of(1)
             assert (await asyncio.to_thread(unload, server, "passing"))[0] == 200
             await s.send("FORK", stream_id=1, streams=[2])
@@ -234,7 +234,7 @@ def test_what_runs_with_it_finishes_with_it(server):
     async def run():
         async with Socket(server.endpoint) as s:
             await s.send("GENERATE", stream_id=1, model="passing", prompt=[5, 6, 7],
-                         max_tokens=400, temperature=0, ignore_eos=True)  # fmt: skip
+                         max_tokens=500, temperature=0, ignore_eos=True)  # fmt: skip
             first = await s.token_of(1)
             status, text = await asyncio.to_thread(unload, server, "passing")
             assert status == 200, text
@@ -246,7 +246,7 @@ def test_what_runs_with_it_finishes_with_it(server):
         assert load(server, "passing")[0] == 200
         outcomes.append(asyncio.run(run()))
     assert outcomes[0] == outcomes[1]
-    assert len(outcomes[0][0]) == 400 and outcomes[0][1] == "length"
+    assert len(outcomes[0][0]) == 500 and outcomes[0][1] == "length"
 
 
 def test_beyond_loopback_they_lie_under_a_model_dir(tmp_path):

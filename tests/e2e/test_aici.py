@@ -225,7 +225,7 @@ def test_free_streams_have_their_bits_beside_controllers(server):
     free = {i: {"prompt": "Once", "max_tokens": 60, "temperature": 1, "seed": i} for i in range(3)}
     free[3] = {**free[0], "grammar": {"type": "regex", "value": "[a-z ]{200}"}}
     controlled = [("fork", None), ("forced", ids_of("abc")), ("backtrack", ids_of("!?")),
-                  ("bad", "t"), ("allow_one", ids_of("Hello"))]  # fmt: skip
+                  ("bad", "t"), ("allow_one", ids_of("a" * 200))]  # fmt: skip
 
     async def bits(s, stream_id):
         found = []
@@ -243,7 +243,7 @@ def test_free_streams_have_their_bits_beside_controllers(server):
             for i, (name, arg) in enumerate(controlled):
                 more = {} if arg is None else {"controller_arg": arg}
                 await s.send("GENERATE", stream_id=10 + i, controller=name, prompt="Once",
-                             temperature=1, max_tokens=32, **more)  # fmt: skip
+                             temperature=1, max_tokens=200, **more)  # fmt: skip
             for i, fields in free.items():
                 await s.send("GENERATE", stream_id=i, **fields)
             assert {i: await bits(s, i) for i in free} == alone

@@ -227,7 +227,7 @@ def test_model_info_is_of_all_workers(workers, balancer):
 def test_edits_are_refused_by_a_sentence(balancer):
     async def fork():
         async with Socket(balancer.endpoint) as s:
-            await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=400, ignore_eos=True)
+            await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=500, ignore_eos=True)
             await s.token_of(1)
             await s.send("BACKTRACK", stream_id=1, drop=1)
             _, refused = await s.wait_for(lambda kind, entry: kind == "MSG" and "error" in entry)

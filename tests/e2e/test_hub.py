@@ -194,7 +194,7 @@ def test_two_threads_and_two_processes_fetch_each_file_once(hub, machine, tiny):
 
 def test_one_process_goes_on_where_another_is_killed(hub, machine, tiny):
     etag = tiny.etag("model.safetensors")
-    hub.rule(etag, throttle=1_000_000)
+    hub.rule(etag, throttle=300_000)
     first = machine.start(NAME)
     wait_until(lambda: machine.partial_size(NAME, etag) > 100_000, first)
     second = machine.start(NAME, "--progress")

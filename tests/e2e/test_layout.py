@@ -33,8 +33,9 @@ class Layout(LmtpServe):
                 command = (folder / "cmdline").read_text()
             except OSError:  # it has ended
                 continue
-            if parent == self.process.pid:
-                named[re.search(r"/(child-\d)\0", command)[1]] = int(folder.name)
+            found = re.search(r"/(child-\d)\0", command)
+            if parent == self.process.pid and found:  # not before its exec
+                named[found[1]] = int(folder.name)
         return named
 
     def socket_folder(self):

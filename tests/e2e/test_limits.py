@@ -64,7 +64,7 @@ def test_who_finds_no_place_is_told_how_long_to_wait():
         async with Socket(server.endpoint) as s:
             await generate(s, 1, 5, 20)
             await s.finish(1)
-            await generate(s, 2, 5, 200)
+            await generate(s, 2, 5, 400)
             await generate(s, 3, 5, 1)
             refused = await s.token_of(3)
             assert refused["error"].startswith("overloaded: 1 requests are in flight")

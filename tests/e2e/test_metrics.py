@@ -62,7 +62,7 @@ async def do_requests(endpoint):
             assert (await s.finish(stream_id))[1] == "length"
         await s.send("SCORE", stream_id=3, prompt=PROMPT, scored=[40, 41, 42])
         assert (await s.finish(3))[1] == "stop"
-        await generate(s, 4, 200, logit_bias={"1": -100})
+        await generate(s, 4, 500, logit_bias={"1": -100})
         await s.token_of(4)
         await s.send("CANCEL", stream_id=4)
         assert await s.error_of(4) == "cancelled"
@@ -230,7 +230,7 @@ def test_refusals_are_counted_by_cause():
             for prompt in [[1] * 5000, [-1]]:  # too long for the model; not a token
                 await s.send("GENERATE", stream_id=2, prompt=prompt, max_tokens=1)
                 await s.error_of(2)
-            await generate(s, 3, 200, logit_bias={"1": -100})
+            await generate(s, 3, 500, logit_bias={"1": -100})
             await s.token_of(3)
             await generate(s, 3, 1)  # a live stream
             await s.error_of(3)

@@ -133,7 +133,7 @@ def test_forks_and_backtracks(demo, library):
         return [token.id async for token in stream]
 
     async def go():
-        drawn = {**DRAWN, "max_tokens": 200, "ignore_eos": True}
+        drawn = {**DRAWN, "max_tokens": 450, "ignore_eos": True}
         async with lmtp.connect(demo.endpoint) as client:
             whole = await read(client.generate(PROMPT, **drawn))
             stream, kept, forks = client.generate(PROMPT, **drawn), [], None
@@ -144,10 +144,10 @@ def test_forks_and_backtracks(demo, library):
                     same = await stream.fork(1, seed=drawn["seed"])
                     forks = [asyncio.create_task(read(f)) for f in same + await stream.fork(2)]
                     await stream.backtrack(drop=1, append=[7, 8])
-            assert len(kept) == 200 and [7, 8] in [kept[i : i + 2] for i in range(199)]
+            assert len(kept) == 450 and [7, 8] in [kept[i : i + 2] for i in range(449)]
             assert stream.received == [kept]
             same, *others = await asyncio.gather(*forks)
-            assert 0 < len(same) < 200 and same == whole[-len(same) :]
+            assert 0 < len(same) < 450 and same == whole[-len(same) :]
             assert len(others) == 2 and others[0][-50:] != others[1][-50:]
             stream = client.generate(PROMPT, **drawn)
             with pytest.raises(lmtp.LMTPError, match="top_p"):

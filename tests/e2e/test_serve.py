@@ -103,14 +103,14 @@ def test_cancel_ends_that_stream_alone(demo):
         async with Socket(demo.endpoint) as s:
             for stream in (1, 2):
                 await s.send(
-                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=400, logit_bias=NO_END
+                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=500, logit_bias=NO_END
                 )
             await s.token_of(1)
             await s.send("CANCEL", stream_id=77)
             await s.send("CANCEL", stream_id=1)
             assert await s.error_of(1) == "cancelled"
             ids, _ = await s.finish(2)
-            assert len(ids) == 400
+            assert len(ids) == 500
             assert not [e for _, e in s.entries if e["stream_id"] == 77]
             await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=2)
             assert len((await s.finish(1))[0]) == 2, "the id is free again"
@@ -146,7 +146,7 @@ def test_all_streams_of_one_step_share_a_message(demo):
             for stream in streams:
                 await s.send(
                     "GENERATE", stream_id=stream, prompt=[5] * (1 + stream),
-                    max_tokens=60 + 10 * stream, logit_bias=NO_END,
+                    max_tokens=200 + 10 * stream, logit_bias=NO_END,
                 )  # fmt: skip
             for stream in scores:
                 await s.send("SCORE", stream_id=stream, prompt=[7], scored=[5, stream])
@@ -165,7 +165,7 @@ def test_all_streams_of_one_step_share_a_message(demo):
         assert len(set(generated)) == len(generated), message
     for stream in streams:
         num_tokens = sum(e["stream_id"] == stream for m in messages for e in m)
-        assert num_tokens == 60 + 10 * stream
+        assert num_tokens == 200 + 10 * stream
     assert max(map(len, messages)) >= len(streams), "they ran together"
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "tests" / "goldens"
 QWEN3 = GOLDENS / "families" / "qwen3"
-TIMEOUT_S = 300
+TIMEOUT_S = 800
 WORDS = {
     "folder": [
         "as GPT2LMHeadModel", "dtype       float32, on cpu", "context     512 tokens",

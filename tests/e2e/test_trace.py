@@ -40,7 +40,7 @@ async def do_requests(endpoint):
         sent[s, 5] = len((await s.finish(5))[0])
         await generate(s, 6, 30, grammar={"type": "regex", "value": "[a-z]{30}"})
         sent[s, 6] = len((await s.finish(6))[0])
-        await generate(s, 7, 100)
+        await generate(s, 7, 400)
         await s.token_of(7)
         await s.send("CANCEL", stream_id=7)
         assert await s.error_of(7) == "cancelled"

@@ -75,7 +75,7 @@ class Size:
     settle_steps: int
 
 
-QUICK = Size(rounds=1, seconds=0.5, crowd=40, requests=2, settle_steps=10)
+QUICK = Size(rounds=1, seconds=2, crowd=40, requests=2, settle_steps=10)
 
 
 @dataclasses.dataclass

@@ -71,7 +71,7 @@ class Attack:
     def __enter__(self):
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            preexec_fn=lambda: os.nice(19))  # fmt: skip
+            preexec_fn=lambda: os.nice(5))  # fmt: skip
         assert self.process.stdout.readline() == "on\n", "the misbehaving clients did not start"
         return self
 
