@@ -103,7 +103,6 @@ class PoolTest : public ::testing::Test {
     BalanceOptions options = options_;
     for (const auto& worker : workers_) options.workers.push_back({"127.0.0.1", worker->port()});
     options.connections = 1;
-    options.worker_timeout_ms = 500;
     options_.workers.clear();
     models_ = std::make_unique<RemoteModels>(std::move(options));
     for (;;) {
@@ -190,6 +189,7 @@ TEST_F(PoolTest, ALostStreamGoesOnElsewhereWithWhatHasCome) {
 }
 
 TEST_F(PoolTest, AStreamThatHasBegunDoesNotGoToAWorkerWithOtherNumerics) {
+  options_.worker_timeout_ms = 500;
   const Acts acts;
   const auto lose = [](Peer& peer, const Json& request) {
     peer.token(request, 10);
@@ -262,7 +262,7 @@ TEST_F(PoolTest, AWorkerThatAnswersAndComputesNothingLosesItsStreams) {
                [](Peer& peer, const Json& request) { peer.token(request, 42, "\"stop\""); });
   add("aa", {act});
   add("aa", {act});
-  options_.stall_timeout_ms = 100;
+  options_.stall_timeout_ms = 2000;
   ASSERT_TRUE(start());
   submit(request(7));
   const RecordingSink::Stream stream = sink_->wait_done(7);
@@ -374,6 +374,7 @@ TEST_F(PoolTest, AnOverloadedWorkerIsPassedByAndAllOfThemAreAnError) {
 }
 
 TEST_F(PoolTest, WithoutAWorkerAStreamWaitsAndIsThenRefused) {
+  options_.worker_timeout_ms = 500;
   add("aa", {[](Peer& peer) {
         const Json request = peer.request();
         break_off(peer, request);
@@ -418,6 +419,7 @@ TEST_F(PoolTest, WorkersThatDifferAreRefusedByName) {
 }
 
 TEST_F(PoolTest, WithoutAnyWorkerItDoesNotStart) {
+  options_.worker_timeout_ms = 500;
   add("aa", {});
   const Result<void> started = start();
   ASSERT_FALSE(started);

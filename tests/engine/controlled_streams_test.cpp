@@ -272,6 +272,7 @@ TEST_P(ControlledStreamsTest, TellWhatWasPutBeforeTheirEnd) {
 
 TEST_P(ControlledStreamsTest, AreCancelledWithTheirForks) {
   make_engine();
+  runtime_->delay = std::chrono::milliseconds(10);  // so that they run when they are cancelled
   Act fork = draw();
   fork.advance.num_forks = 2;
   Script script(200, draw());

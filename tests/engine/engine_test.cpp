@@ -200,7 +200,7 @@ TEST_P(EngineTest, OneDeliveryAStepForAllStreamsOfAConnection) {
 
 TEST_P(EngineTest, CancelEndsAStreamAndFreesItsBlocks) {
   FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(1);
+  options.step_time = std::chrono::milliseconds(10);
   Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
@@ -432,7 +432,7 @@ TEST_P(EngineTest, StopEndsWhatIsNotDoneWithinTheGrace) {
 
 TEST_P(EngineTest, StopWithoutGraceAnswersEveryStream) {
   FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(1);
+  options.step_time = std::chrono::milliseconds(10);
   Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));

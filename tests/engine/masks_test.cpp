@@ -235,8 +235,9 @@ TEST_P(EngineMasksTest, PutTokensBehindTheOneThatIsDrawn) {
   EXPECT_EQ(sink_->wait_done(3).num_forced, 4 * 8 + 1) << "the last token is drawn";
   EXPECT_GE(num_steps_drawn, kLength);
   // A run of ten: one is drawn, eight are put behind it, and the tenth is drawn behind those. Where
-  // the agent runs ahead, a step that was begun behind the first counts, too.
-  EXPECT_LE(num_steps_forced, GetParam() ? 17 : 12);
+  // the agent runs ahead, a step that was begun behind the first counts, too; and the second stream
+  // may come five steps after the first.
+  EXPECT_LE(num_steps_forced, GetParam() ? 22 : 17);
 }
 
 }  // namespace

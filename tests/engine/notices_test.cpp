@@ -67,8 +67,12 @@ TEST(Notices, StreamsThatWaitLearnTheirPlaceAndTheOthersNothing) {
     const auto queued = of_kind(stream, Kind::kQueued);
     EXPECT_EQ(queued.size(), stream.notices.size());
     EXPECT_EQ(queued.empty(), id == 1 || id == 3) << id;
+    const int first_position = id == 2 ? 1 : 3;
+    if (!queued.empty()) {
+      EXPECT_EQ(queued.front().position, first_position);
+    }
     for (const StreamNotice& notice : queued) {
-      EXPECT_EQ(notice.position, id == 2 ? 1 : 3);
+      EXPECT_LE(notice.position, first_position);  // others may have ended
       EXPECT_GT(notice.wait_ms, 0);
     }
   }

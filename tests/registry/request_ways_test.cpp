@@ -78,7 +78,7 @@ TEST_F(RequestWays, ARefusalDoesNotTakeTheTimeOfItsPrompt) {
     EXPECT_TRUE(std::holds_alternative<Refusal>(manager->submit(std::move(request))));
     best_ms = std::min(best_ms, thread_ms() - start);
   }
-  EXPECT_LT(best_ms, 0.1);
+  EXPECT_LT(best_ms, 1.0) << "a copy of 30 MiB takes more";
   EXPECT_EQ(request.prompt.size(), kTokensIn15MiB) << "as it was";
 }
 

@@ -118,8 +118,8 @@ TEST(AwaitingText, CancelAndCloseFindItWhereverItWaits) {
   }
   wire.send(R"(BUFFER {"stream_id": 2, "model": "one", "buffer": "a", "text": "ab"})");
   wire.send(R"(GENERATE {"stream_id": 3, "model": "one", "prompt": [{"buffer": "a"}, [5]]})");
-  wire.send(R"(GENERATE {"stream_id": 5, "prompt": [{"buffer": "a"}], "timeout_ms": 20})");
   EXPECT_EQ(wire.ask(3, R"(CANCEL {"stream_id": 3})")["error"], "cancelled");
+  wire.send(R"(GENERATE {"stream_id": 5, "prompt": [{"buffer": "a"}], "timeout_ms": 20})");
   EXPECT_EQ(wire.next_of(5)["error"], "timeout: the stream was not done within 20 ms (timeout_ms)");
   auto_server.open_one();
   EXPECT_EQ(wire.next_of(2)["length"], 3);
@@ -381,7 +381,7 @@ TEST(BuffersOfAConnection, AFloodIsRefusedAndTheConnectionLives) {
 
 TEST(BuffersOfAConnection, IntoKeepsWhateverEndedTheStream) {
   FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(1);
+  model.agent.step_time = std::chrono::milliseconds(5);
   Running running(model);
   Wire wire(running.server.port());
   const auto length = [&] {

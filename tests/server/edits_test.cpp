@@ -92,7 +92,7 @@ FakeModelOptions slow_model(std::chrono::milliseconds step_time = std::chrono::m
 }
 
 TEST(Edits, ForksBeginWithTheTokensOfTheirStream) {
-  Running running(slow_model());
+  Running running(slow_model(std::chrono::milliseconds(25)));
   Wire wire(running.server.port());
   Streams streams(wire);
   wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1, 2], "max_tokens": 120})");

@@ -152,7 +152,7 @@ std::string take(const json& entry, Pieces& pieces) {
 
 TEST_F(Grammars, EditsKeepTheGrammar) {
   FakeModelOptions model = ending_model();
-  model.agent.step_time = std::chrono::milliseconds(2);
+  model.agent.step_time = std::chrono::milliseconds(10);
   const Running running(std::move(model));
   Wire wire(running.server.port());
   const std::string pattern = "([a-f]{4} ){30}!";
@@ -178,7 +178,7 @@ TEST_F(Grammars, EditsKeepTheGrammar) {
 
 TEST_F(Grammars, AppendedTokensThatItForbidsEndTheirStreamAlone) {
   FakeModelOptions model = ending_model();
-  model.agent.step_time = std::chrono::milliseconds(2);
+  model.agent.step_time = std::chrono::milliseconds(10);
   const Running running(std::move(model));
   Wire wire(running.server.port());
   Pieces pieces;

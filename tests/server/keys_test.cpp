@@ -197,18 +197,18 @@ TEST_F(Keys, StreamsAtATime) {
 }
 
 TEST_F(Keys, TokensAMinuteAndWhenToRetry) {
-  start(R"(, "tokens_per_minute": 60)");
+  start(R"(, "tokens_per_minute": 6)");
   const auto client = connect(kUser);
-  client->send(generate(1, 57));  // with its prompt, 60
+  client->send(generate(1, 3));  // with its prompt, 6
   EXPECT_EQ(client->collect(1).error, "");
   client->send(generate(2, 1));
   const auto refused = client->next();
   ASSERT_TRUE(refused);
-  EXPECT_NE(refused->error.find("'alice' has used up its 60 tokens a minute"), std::string::npos)
+  EXPECT_NE(refused->error.find("'alice' has used up its 6 tokens a minute"), std::string::npos)
       << refused->error;
   EXPECT_EQ(refused->error_code, "overloaded");
   EXPECT_GT(refused->retry_after_ms, 0);
-  EXPECT_LE(refused->retry_after_ms, 1000);
+  EXPECT_LE(refused->retry_after_ms, 10'000);
   write_keys("");
   ASSERT_TRUE(running_->server.reload().ok());
   client->send(generate(3, 1));

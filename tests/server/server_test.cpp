@@ -101,7 +101,7 @@ TEST(Server, FaultsLeaveTheConnectionAndItsStreamsAlone) {
   client.send_binary("");
   int num_errors = 0;
   std::vector<TokenId> tokens;
-  while (tokens.size() < 100) {
+  while (tokens.size() < 100 || num_errors < 7) {
     const std::optional<protocol::ServerEntry> entry = client.next();
     ASSERT_TRUE(entry.has_value());
     if (!entry->error.empty()) {
@@ -141,7 +141,7 @@ TEST(Server, ATooLargeMessageClosesWith1009AndNamesTheLimit) {
 
 TEST(Server, ADroppedConnectionFreesItsStreams) {
   FakeModelOptions model;
-  model.agent.step_time = std::chrono::microseconds(500);
+  model.agent.step_time = std::chrono::milliseconds(10);
   Running running(model);
   for (const bool orderly : {false, true}) {
     WsClient client(running.server.port());
@@ -156,7 +156,7 @@ TEST(Server, ADroppedConnectionFreesItsStreams) {
 
 TEST(Server, CancelEndsOneStreamOnly) {
   FakeModelOptions model;
-  model.agent.step_time = std::chrono::microseconds(500);
+  model.agent.step_time = std::chrono::milliseconds(10);
   Running running(model);
   WsClient client(running.server.port());
   client.send(generate(1, 500));
@@ -187,7 +187,7 @@ TEST(Server, AClientThatDoesNotReadIsClosedAndOthersGoOn) {
   const std::string wrong(33, 'X');
   for (int i = 0; i < 60000; ++i) slow.send(wrong);
   WsClient other(running.server.port());
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 10; ++i) {
     other.send(generate(1, 10));
     ASSERT_EQ(other.collect(1).tokens.size(), 10U);
   }

@@ -204,7 +204,7 @@ TEST(TextStreams, SamplesShareAStream) {
 
 TEST(TextStreams, CancelEndsAllSamples) {
   FakeModelOptions model;
-  model.agent.step_time = std::chrono::microseconds(500);
+  model.agent.step_time = std::chrono::milliseconds(10);
   Running running(model);
   Wire wire(running.server.port());
   wire.send(generate(1, R"("prompt": "x", "max_tokens": 400, "n": 4)"));

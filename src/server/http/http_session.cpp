@@ -209,11 +209,12 @@ void HttpSession::begin_body() {
   parser_->body_limit(limit);
   state_ = State::kBody;
   const bool asks_first = beast::iequals(header[http::field::expect], "100-continue");
-  if (asks_first && header.version() >= 11) enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   body_since_ = Clock::now();
   num_raw_bytes_ = 0;
   body_piece_.resize(kBodyPieceBytes);
   count_body();
+  // Behind the time that says which body is the oldest: who is told to go on has begun.
+  if (asks_first && header.version() >= 11) enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   watch_body();
   read_body();
 }
