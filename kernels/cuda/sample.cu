@@ -103,20 +103,42 @@ __device__ void edit(const SampleRow& row, const TokenCount* all_counts, std::in
   if (row.mask != nullptr) apply_mask(row.mask, row.num_mask_words, logits, width);
 }
 
-// NaN is skipped for the maximum and makes log_sum NaN.
+// What exponents are relative to where `best` is the greatest: a difference to it is a number where
+// all were -inf, too.
+__device__ float base_of(float best) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  return best > kLowest ? best : kLowest;
+}
+
+// In one pass: a thread sums by its own greatest logit so far, and scales the sum where a batch has
+// a greater one. NaN is skipped for the maximum and makes log_sum NaN, as +inf does.
 __device__ RowTotal total_of(SampleShared& shared, const Row& row) {
+  constexpr int kBatch = 16;
   float best = -INFINITY;
   std::int32_t best_id = thread_index();
-  for_row<16, true>(row, [&](float logit, std::int32_t id) {
-    best_id = logit > best ? id : best_id;
-    best = logit > best ? logit : best;
-  });
+  float sum = 0.0F;
+  for_batches<kBatch>(row.values, thread_index(), row.width, kSelectThreads,
+                      [&](const float(&batch)[kBatch], std::int32_t begin) {
+                        const float before = base_of(best);
+#pragma unroll
+                        for (int k = 0; k < kBatch; ++k) {
+                          best_id = batch[k] > best ? begin + k * kSelectThreads : best_id;
+                          best = batch[k] > best ? batch[k] : best;
+                        }
+                        const float base = base_of(best);
+                        sum *= expf(before - base);
+#pragma unroll
+                        for (int k = 0; k < kBatch; ++k) {
+                          // A last half that lies beyond the row costs nothing.
+                          if (k == kBatch / 2 && begin + k * kSelectThreads >= row.width) return;
+                          sum += expf(batch[k] - base);
+                        }
+                      });
   const std::uint64_t mine = thread_index() < row.width ? ranked(best, best_id) : 0;
   shared.select.thread_best[thread_index()] = mine;
   const std::uint64_t of_all = block_max(shared.select, mine);
   const float max = value_of(of_all);
-  float sum = 0.0F;
-  for_row<8, true>(row, [&](float logit, std::int32_t) { sum += expf(logit - max); });
+  sum *= expf(base_of(best) - base_of(max));
   return {max, logf(block_sum(sum, shared.sums)), id_of(of_all)};
 }
 
@@ -202,10 +224,8 @@ __device__ std::int32_t mean_surprisal(SelectShared& shared, const Row& exponent
   return sums.mean();
 }
 
-// spare: a row that may be written, for typical_p; of a row that is not reported it may be the
-// logits.
 __device__ std::int32_t draw(SampleShared& of_row, const SampleArgs& args, const SampleRow& params,
-                             Row row, float* spare, float max) {
+                             Row row, float max) {
   SelectShared& shared = of_row.select;
   Drawn drawn(max, params.temperature, keep_all(row));
   const bool has_top_k = params.top_k > 0 && params.top_k < row.width;
@@ -227,6 +247,10 @@ __device__ std::int32_t draw(SampleShared& of_row, const SampleArgs& args, const
     const float share = stage == kNucleus ? params.top_p : params.typical_p;
     if (counts ? !has_top_k || params.top_k <= kCandidatesMax : share >= 1.0F) continue;
     if (stage == kTypical) {
+      // A row that may be written: of one that is not reported the logits.
+      const std::int64_t at = of_row.at;
+      float* spare = of_row.is_copied != 0 ? args.logits.data + at * args.logits.stride
+                                           : args.raw.data + at * args.raw.stride;
       for_row(row, [&](float logit, std::int32_t id) {
         const bool is_kept = drawn.kept().holds(logit, id);
         spare[id] = is_kept ? (logit - max) / params.temperature : -INFINITY;
@@ -305,21 +329,20 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
     if (params.is_raw == 0) copy_raw();
     apply_mask(args.masks + mask * args.mask_words, args.mask_words, logits, row.width);
   }
-  RowTotal total = total_of(shared, row);
   if (thread_index() == 0) {
     shared.at = static_cast<int>(at);
     shared.is_copied = is_copied ? 1 : 0;
-    shared.total = total;
     shared.select.width = row.width;
   }
+  const RowTotal found = total_of(shared, row);
+  if (thread_index() == 0) shared.total = found;
   block_barrier();
-  std::int32_t token = params.scored >= 0 ? params.scored : total.best;
-  if (params.scored < 0 && params.temperature > 0.0F && is_finite(total.log_sum)) {
-    token = draw(shared, args, params, row, is_copied ? logits : raw, total.max);
-    total = shared.total;
+  std::int32_t token = params.scored >= 0 ? params.scored : shared.total.best;
+  if (params.scored < 0 && params.temperature > 0.0F && is_finite(shared.total.log_sum)) {
+    token = draw(shared, args, params, row, shared.total.max);
   }
   // What is reported comes last: of two sets of logits one is needed at a time, in registers too.
-  report(shared, args, token, total);
+  report(shared, args, token, shared.total);
 }
 
 }  // namespace

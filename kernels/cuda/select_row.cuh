@@ -59,28 +59,38 @@ struct Row {
   std::int32_t width;  // in 32 bits: registers count
 };
 
-// body(value, id) for ids first, first + step, ... below `end`; kBatch loads are in flight. With
-// kIsFilled also for some ids beyond, whose value is then -inf: without a branch for each.
-template <int kBatch = 8, bool kIsFilled = false, typename Body>
-__device__ void for_range(const float* values, std::int32_t first, std::int32_t end,
-                          std::int32_t step, const Body& body) {
+// body(values, id of the first) for batches of the ids first, first + step, ... below `end`; of ids
+// beyond, in the last batch, the value is -inf. The loads of a batch are in flight together.
+template <int kBatch, typename Body>
+__device__ void for_batches(const float* values, std::int32_t first, std::int32_t end,
+                            std::int32_t step, const Body& body) {
   for (std::int32_t begin = first; begin < end; begin += kBatch * step) {
     float batch[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      batch[k] = begin + k * step < end ? values[begin + k * step] : -INFINITY;
+      batch[k] = begin + k * step < end ? load(values + begin + k * step) : -INFINITY;
     }
-#pragma unroll
-    for (int k = 0; k < kBatch; ++k) {
-      if (kIsFilled || begin + k * step < end) body(batch[k], begin + k * step);
-    }
+    body(batch, begin);
   }
 }
 
+// body(value, id) for ids first, first + step, ... below `end`; kBatch loads are in flight.
+template <int kBatch = 8, typename Body>
+__device__ void for_range(const float* values, std::int32_t first, std::int32_t end,
+                          std::int32_t step, const Body& body) {
+  for_batches<kBatch>(values, first, end, step,
+                      [&](const float(&batch)[kBatch], std::int32_t begin) {
+#pragma unroll
+                        for (int k = 0; k < kBatch; ++k) {
+                          if (begin + k * step < end) body(batch[k], begin + k * step);
+                        }
+                      });
+}
+
 // body(value, id) for this thread's part of the row.
-template <int kBatch = 8, bool kIsFilled = false, typename Body>
+template <int kBatch = 8, typename Body>
 __device__ void for_row(const Row& row, const Body& body) {
-  for_range<kBatch, kIsFilled>(row.values, thread_index(), row.width, kSelectThreads, body);
+  for_range<kBatch>(row.values, thread_index(), row.width, kSelectThreads, body);
 }
 
 // body(value, id) for those elements that may weigh something, in any order: of ids first + lane,
@@ -98,7 +108,7 @@ __device__ void for_weighed(const float* values, std::int32_t first, std::int32_
     float batch[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      batch[k] = mine + k * step < end ? values[mine + k * step] : NAN;
+      batch[k] = mine + k * step < end ? load(values + mine + k * step) : NAN;
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {

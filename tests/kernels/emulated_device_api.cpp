@@ -153,6 +153,8 @@ bool set_cluster_max(int num_blocks) {
 
 int take_atomics_max() { return cuda_emulation::take_atomics_max(); }
 
+std::int64_t take_bytes_loaded() { return std::exchange(cuda_emulation::bytes_loaded, 0); }
+
 int take_num_launches() { return cuda_emulation::take_num_launches(); }
 
 bool set_backward_sums(bool backward) {

@@ -92,6 +92,11 @@ def test_the_merge_asks_for_eight_splits_at_once(kernels):
         assert kernel.fresh_loads_in_flight >= 8 * 3, kernel.name
 
 
+def test_the_sampler_asks_for_sixteen_logits_at_once(kernels):
+    for kernel in named(kernels, "sample_kernel"):
+        assert kernel.loads_between(("BRA", "BAR"), wanted=lambda _: True) >= 16, kernel.name
+
+
 def test_inputs_of_single_rows_come_together(kernels):
     for kernel in named(kernels, "linear_stream_kernel"):
         # Inputs of Int8 are tiles, and weights of codes take fewer bytes.

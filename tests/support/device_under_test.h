@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/backend.h"
 #include "kernels/device_api.h"
@@ -39,6 +40,9 @@ bool set_cluster_max(int num_blocks);
 
 // On the emulation cuda_emulation::take_atomics_max; 0 on a real device.
 int take_atomics_max();
+
+// On the emulation cuda_emulation::bytes_loaded since the last call; negative on a real device.
+std::int64_t take_bytes_loaded();
 
 // On the emulation cuda_emulation::take_num_launches; 0 on a real device.
 int take_num_launches();

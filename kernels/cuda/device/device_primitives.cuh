@@ -90,6 +90,7 @@ __device__ inline T* shared_memory() {
   return reinterpret_cast<T*>(block_shared_memory);
 }
 
+__device__ inline float load(const float* at) { return *at; }
 __device__ inline Words4 load(const Words4* at) {
   const uint4 v = *reinterpret_cast<const uint4*>(at);
   return {{v.x, v.y, v.z, v.w}};

@@ -74,6 +74,7 @@ T* shared_memory() {
 template <typename T>
 T load(const T* at) {
   emulation::check_aligned(at, alignof(T));
+  emulation::bytes_loaded += std::int64_t{sizeof(T)};
   return *at;
 }
 template <typename T>

@@ -78,6 +78,9 @@ int take_num_launches();
 // one after another, which no result shows.
 int take_atomics_max();
 
+// Bytes that kernels have read by load(): what the sampler reads of a row, but for single ids.
+inline thread_local std::int64_t bytes_loaded = 0;
+
 // Runs `thread` once for each thread of the grid. Not from within a kernel. One thread at a time.
 void run(const LaunchShape& shape, const std::function<void()>& thread);
 
