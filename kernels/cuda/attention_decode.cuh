@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/attention_common.cuh"
+#include "cuda/last_block.cuh"
 
 namespace lmtp::kernels::cuda {
 
@@ -242,11 +243,7 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
 // counter is zero again behind the last.
 __device__ inline bool is_last_split(const SequenceRows& rows, const SplitPart& part,
                                      DecodeShared& shared) {
-  block_barrier();  // this split's part is written
-  const auto last = static_cast<std::uint32_t>(part.num_splits() - 1);
-  if (thread_index() == 0) shared.num_done = atomic_count(rows.counter(), last);
-  block_barrier();
-  return shared.num_done == last;
+  return is_last_block(rows.counter(), part.num_splits(), shared.num_done);
 }
 
 // Merges the splits in order and writes the outputs: a thread takes four dimensions of a pair at a

@@ -94,10 +94,17 @@ void linear_op(Stream& stream, const LinearArgs& args) {
   const bool narrow = is_narrow(weight.type);
   const ElementType type =
       is_grouped(weight.type) ? weight.grouping.widened_to : element_type(weight.type);
+  const std::int64_t m = args.x.rows;
+  const std::size_t scratch_bytes = narrow
+                                        ? narrow_scratch_bytes(weight.type, m, weight.n, weight.k)
+                                        : linear_scratch_bytes(type, m, weight.k);
+  const SplitBytes split = narrow ? narrow_split_bytes(weight.type, m, weight.n, weight.k)
+                                  : linear_split_bytes(type, m, weight.n, weight.k);
+  auto* scratch = static_cast<unsigned char*>(stream.scratch(scratch_bytes + split.partials));
   const LinearLaunch launch = {
       .x = args.x.data,
       .x_stride = args.x.stride,
-      .m = args.x.rows,
+      .m = m,
       .weight = weight.panels,
       .type = type,
       .n = weight.n,
@@ -108,9 +115,9 @@ void linear_op(Stream& stream, const LinearArgs& args) {
       .residual_stride = args.residual.stride,
       .y = args.y.data,
       .y_stride = args.y.stride,
-      .scratch =
-          stream.scratch(narrow ? narrow_scratch_bytes(weight.type, args.x.rows, weight.n, weight.k)
-                                : linear_scratch_bytes(type, args.x.rows, weight.k))};
+      .scratch = scratch,
+      .split = {.partials = reinterpret_cast<float*>(scratch + scratch_bytes),
+                .counters = stream.counters(split.counters)}};
   if (narrow) {
     narrow_linear(launch, weight.type, weight.grouping, stream.handle());
   } else if (!std::holds_alternative<std::monostate>(args.prologue)) {
@@ -126,9 +133,10 @@ void reserve(Stream& stream, const OpLimits& limits) {
       limits.may_have_codes ? narrow_scratch_bytes_max(limits.rows, limits.inputs)
                             : linear_scratch_bytes(element_type(limits.weight_type), limits.rows,
                                                    limits.inputs + kByteTileInputs);
+  const SplitBytes split = split_bytes_max(limits);
   const AttentionSizes attention = attention_sizes_max(limits);
-  (void)stream.scratch(std::max(linears, attention.scratch_bytes));
-  (void)stream.counters(attention.counter_bytes);
+  (void)stream.scratch(std::max(linears + split.partials, attention.scratch_bytes));
+  (void)stream.counters(std::max(split.counters, attention.counter_bytes));
 }
 
 void kv_store_op(Stream& stream, const KvStoreArgs& args) { kv_store(args, stream.handle()); }

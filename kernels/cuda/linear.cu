@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
-#include <utility>
 
 #include "cuda/linear_launch.cuh"
 #include "cuda/linear_wgmma.h"
 #include "cuda/round_inputs.cuh"
 #include "cuda/round_prologue.h"
+#include "kernels/device.h"
+#include "lmtp/base/check.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
@@ -91,37 +93,118 @@ void launch_linear(const LinearParams& p, StreamHandle stream, LinearKernel kern
   }
 }
 
-// Estimated time of blocks of a shape for 16 inputs, in products of two tiles, times the
-// multiprocessors: the longer of the busiest multiprocessor's products and of all loads from L2.
 template <typename Shape>
-std::int64_t tiled_cost(std::int64_t m, std::int64_t n, std::int64_t num_multiprocessors) {
+TiledPlan plan_of(const TiledProblem& p, LinearKernel kernel, int slices_each) {
+  const int splits = ceil_divide(p.slices.count, slices_each);
+  const Grid grid = tiled_grid<Shape>(p.m, p.n, splits);
+  TiledPlan plan = {kernel, slices_each, splits, std::int64_t{grid.x} * grid.y * splits, {}};
+  if (splits > 1) {
+    const auto shared = static_cast<std::size_t>(plan.num_blocks / splits);
+    const int partials = num_partials(p.slices, slices_each, splits, p.is_exact);
+    plan.bytes.partials = shared * static_cast<std::size_t>(partials) * Shape::kPartialBytes;
+    plan.bytes.counters = shared * sizeof(std::uint32_t);
+  }
+  return plan;
+}
+
+// Estimated time of a plan, in products of two tiles by a multiprocessor, times the
+// multiprocessors: the longest of the busiest multiprocessor's products, of its loads and of all
+// loads and stores from L2; then what the block that is done last has to do alone.
+template <typename Shape>
+std::int64_t tiled_cost(const TiledProblem& p, const TiledPlan& plan,
+                        std::int64_t num_multiprocessors) {
   // A tile's 512 bytes against a product's 8,192 operations, on an H100 whose L2 gives 7.5 TB/s (an
   // assumption) and mma.sync 62 % of 989 TFLOP/s (arXiv 2402.13499). To be set by gpu-bench cuda
-  // linear 256 3072x1024,1024x1024,4096x1024,1024x4096.
+  // linear 256 3072x1024,1024x1024,4096x1024,1024x4096, as are the two below.
   constexpr std::int64_t kProductsPerLoad = 5;
-  const Grid grid = tiled_grid<Shape>(m, n);
-  const std::int64_t blocks = std::int64_t{grid.x} * grid.y;
-  const std::int64_t turns = ceil_divide(blocks, num_multiprocessors);
-  const std::int64_t products = turns * num_multiprocessors * Shape::kOutputs * Shape::kRows;
-  const std::int64_t loads = blocks * (Shape::kOutputs + Shape::kRows);
-  return std::max(products, kProductsPerLoad * loads);
+  // Of a multiprocessor while others load little, halves of a product: 64 bytes a clock.
+  constexpr std::int64_t kHalvesPerLoadAlone = 5;
+  // Stores that are waited for, a count and the first loads behind it: about 2 us.
+  constexpr std::int64_t kProductsOfMerge = 1000;
+  constexpr std::int64_t kLoadsOfPartial = 2;  // f32 of 16 outputs by 16 rows
+  constexpr std::int64_t kTiles = Shape::kOutputs + Shape::kRows;
+  constexpr std::int64_t kProducts = Shape::kOutputs * Shape::kRows;
+  const std::int64_t k_tiles =
+      std::min<std::int64_t>(p.k_tiles, std::int64_t{plan.slices_each} * p.slices.tiles);
+  const std::int64_t turns = ceil_divide(plan.num_blocks, num_multiprocessors) * k_tiles;
+  const std::int64_t shared = plan.num_blocks / plan.splits;
+  const auto partial_loads = static_cast<std::int64_t>(plan.bytes.partials / Shape::kPartialBytes) *
+                             kProducts * kLoadsOfPartial;  // of all blocks, and as many stores
+  const std::int64_t alone = std::max(turns * kProducts, turns * kTiles * kHalvesPerLoadAlone / 2);
+  const std::int64_t all = shared * kTiles * p.k_tiles + 2 * partial_loads;
+  const std::int64_t merge =
+      plan.splits == 1 ? 0 : kProductsOfMerge + partial_loads / shared * kHalvesPerLoadAlone / 2;
+  return std::max(num_multiprocessors * alone, kProductsPerLoad * all) +
+         num_multiprocessors * merge;
+}
+
+struct CostlyPlan {
+  std::int64_t cost = std::numeric_limits<std::int64_t>::max();
+  TiledPlan plan = {};
+};
+
+// Takes a plan of that shape where it costs less: of one block for all slices, or of several where
+// these blocks would leave multiprocessors without any.
+template <typename Shape>
+void consider(const TiledProblem& p, LinearKernel kernel, std::int64_t num_multiprocessors,
+              bool splits, CostlyPlan& best) {
+  const int count = p.slices.count;
+  const TiledPlan whole = plan_of<Shape>(p, kernel, count);
+  if (splits && whole.num_blocks >= num_multiprocessors) return;
+  for (int each = splits ? count - 1 : count; each >= (splits ? 1 : count); --each) {
+    const TiledPlan plan = plan_of<Shape>(p, kernel, each);
+    const std::int64_t cost = tiled_cost<Shape>(p, plan, num_multiprocessors);
+    const bool fits = plan.bytes.partials <= std::size_t{kPartialBytesMax};
+    if (fits && cost < best.cost) best = {cost, plan};
+  }
+}
+
+CostlyPlan best_plan(const TiledProblem& p, std::int64_t num_multiprocessors, bool splits) {
+  CostlyPlan best;
+  consider<Tiled128x128>(p, LinearKernel::kTiled128x128, num_multiprocessors, splits, best);
+  consider<Tiled128x64>(p, LinearKernel::kTiled128x64, num_multiprocessors, splits, best);
+  consider<Tiled64x64>(p, LinearKernel::kTiled64x64, num_multiprocessors, splits, best);
+  return best;
 }
 
 }  // namespace
 
-// Large blocks load less for a product, small ones occupy more multiprocessors: takes the least
-// tiled_cost(), an estimate until gpu-bench has measured. Not offered: 32x64 would be a block a
-// multiprocessor where 64x64 is half a one, but loads half as much again, and by the estimate then
-// waits for L2 longer.
-LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors) {
-  using Choice = std::pair<std::int64_t, LinearKernel>;  // of equal costs the larger shape
-  return std::min(
-             {Choice(tiled_cost<Tiled128x128>(m, n, num_multiprocessors),
-                     LinearKernel::kTiled128x128),
-              Choice(tiled_cost<Tiled128x64>(m, n, num_multiprocessors),
-                     LinearKernel::kTiled128x64),
-              Choice(tiled_cost<Tiled64x64>(m, n, num_multiprocessors), LinearKernel::kTiled64x64)})
-      .second;
+TiledPlan tiled_plan(const TiledProblem& problem, LinearKernel kernel, int splits) {
+  const int slices_each = ceil_divide(problem.slices.count, splits);
+  if (kernel == LinearKernel::kTiled128x128) {
+    return plan_of<Tiled128x128>(problem, kernel, slices_each);
+  }
+  if (kernel == LinearKernel::kTiled128x64) {
+    return plan_of<Tiled128x64>(problem, kernel, slices_each);
+  }
+  LMTP_CHECK(kernel == LinearKernel::kTiled64x64);
+  return plan_of<Tiled64x64>(problem, kernel, slices_each);
+}
+
+// Large blocks load less for a product, small ones and shared ones occupy more multiprocessors:
+// takes the least tiled_cost(), of equal costs the larger shape. That is an estimate until
+// gpu-bench has measured, so blocks share outputs only where it is a tenth less. Not offered: 32x64
+// would be a block a multiprocessor where 64x64 is half a one, but loads half as much again, and by
+// the estimate then waits for L2 longer.
+TiledPlan tiled_plan_for(const TiledProblem& problem, int num_multiprocessors, bool may_split) {
+  const CostlyPlan whole = best_plan(problem, num_multiprocessors, false);
+  if (!may_split) return whole.plan;
+  const CostlyPlan shared = best_plan(problem, num_multiprocessors, true);
+  return shared.cost < whole.cost / 10 * 9 ? shared.plan : whole.plan;
+}
+
+SplitBytes linear_split_bytes(ElementType type, std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (type == ElementType::kF32 || m <= kStreamRowsMax<BF16> || has_wgmma()) return {};
+  return tiled_plan_for({m, n, num_tiles(k), slices_of(n, k)}, num_multiprocessors(), true).bytes;
+}
+
+SplitBytes split_bytes_max(const OpLimits& limits) {
+  // Where warp groups multiply, int8 alone goes by tiles.
+  const bool has_tiles = limits.may_have_codes || limits.weight_type == WeightType::kInt8 ||
+                         (limits.weight_type != WeightType::kF32 && !has_wgmma());
+  if (!has_tiles) return {};
+  return {std::size_t{kPartialBytesMax},
+          static_cast<std::size_t>(num_multiprocessors()) * sizeof(std::uint32_t)};
 }
 
 Slices slices_of(std::int64_t n, std::int64_t k) {

@@ -6,15 +6,17 @@
 // which depend on n and k alone. A slice is one chain of mma.m16n8k16 from zero, 16 inputs at a
 // time in order, x rounded to the weight's type; the slices are summed in order in f32, then come
 // bias, activation and residual. Few rows stream the weights once, a warp a slice
-// (linear_stream.cuh); many rows go by tiles through shared memory (linear_tiled.cuh), or by
-// products of warp groups where the device has them (linear_wgmma.h), which add as mma.m16n8k16
-// does: the same sums in the same order, so a row's bits are the same.
+// (linear_stream.cuh); many rows go by tiles through shared memory (linear_tiled.cuh), of few
+// outputs with several blocks for the slices of an output, or by products of warp groups where the
+// device has them (linear_wgmma.h), which add as mma.m16n8k16 does: the same sums in the same
+// order, so a row's bits are the same.
 // f32, for checks: [ceil(n / 32)][k][32], the CPU's panels; one chain of fused multiply-adds.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/backend.h"
 #include "kernels/device_types.h"
 #include "kernels/linear.h"
 
@@ -58,6 +60,16 @@ struct WeightTarget {
 // synchronised before linear() takes the weight.
 void pack_weight(const WeightSource& source, const WeightTarget& to, StreamHandle stream);
 
+// What blocks leave for one another that share an output's slices. Null: none do.
+struct SplitMemory {
+  float* partials = nullptr;          // SplitBytes::partials, 16-byte aligned
+  std::uint32_t* counters = nullptr;  // zeros, and zeros again when the op has run
+};
+struct SplitBytes {
+  std::size_t partials = 0;
+  std::size_t counters = 0;
+};
+
 struct LinearLaunch {
   const float* x = nullptr;  // [m, k] f32, rows x_stride elements apart
   std::int64_t x_stride = 0;
@@ -73,6 +85,8 @@ struct LinearLaunch {
   float* y = nullptr;  // [m, n] f32; must not overlap x
   std::int64_t y_stride = 0;
   void* scratch = nullptr;  // linear_scratch_bytes(), 16-byte aligned
+  SplitMemory split = {};
+  int splits = 1;  // for tests: blocks of a kernel by tiles that share an output's slices
 };
 
 // All but kBest are for tests. Tiled: blocks of outputs x rows, for any number of rows, as are
@@ -89,9 +103,30 @@ enum class LinearKernel {
   kWgmmaClusterBy2
 };
 
-// What kBest selects for more rows than linear_stream.cuh takes, on a device without wgmma that has
-// so many multiprocessors.
-LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors);
+// A product by tiles: m rows by n outputs of k_tiles tiles of inputs.
+struct TiledProblem {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k_tiles = 0;
+  Slices slices = {};
+  bool is_exact = false;  // sums of whole numbers: those of a block's slices are one
+};
+struct TiledPlan {
+  LinearKernel kernel = LinearKernel::kTiled64x64;
+  int slices_each = 1;  // that a block takes; the last the rest
+  int splits = 1;       // blocks that share an output's slices
+  std::int64_t num_blocks = 0;
+  SplitBytes bytes = {};
+};
+// By that kernel; `splits`: about so many.
+TiledPlan tiled_plan(const TiledProblem& problem, LinearKernel kernel, int splits);
+// What kBest selects for more rows than linear_stream.cuh takes, on a device without wgmma (of
+// whole numbers on any) that has so many multiprocessors.
+TiledPlan tiled_plan_for(const TiledProblem& problem, int num_multiprocessors, bool may_split);
+
+// Of a launch of kBest on this thread's device; and what none exceeds within the limits.
+SplitBytes linear_split_bytes(ElementType type, std::int64_t m, std::int64_t n, std::int64_t k);
+SplitBytes split_bytes_max(const OpLimits& limits);
 
 // Whether m rows by weights of that type are rounded by a launch of their own that can take the
 // prologue with it.

@@ -24,6 +24,7 @@ struct LinearParams {
   const float* row_scales = nullptr;
   const float* output_scales = nullptr;
   GroupedWeight grouped = {};  // by groups alone
+  int slices_each = 0;         // by tiles alone: slices that a block takes
 };
 
 // Where the slice ends that begins at this tile of inputs.

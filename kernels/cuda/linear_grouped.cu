@@ -99,6 +99,19 @@ std::int64_t outputs_widened_at_once(std::int64_t k) {
   return std::max<std::int64_t>(kWidenedBytesMax / bytes, 1) * kTilesOfBlock * kTileSide;
 }
 
+SplitBytes grouped_split_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (m <= kStreamRowsMax<Narrow<BF16, Int4Codes, AnyScales>> || has_wgmma()) return {};
+  const auto bytes_of = [&](std::int64_t outputs) {
+    return tiled_plan_for({m, outputs, num_tiles(k), slices_of(n, k)}, num_multiprocessors(), true)
+        .bytes;
+  };
+  const std::int64_t at_once = outputs_widened_at_once(k);
+  const SplitBytes first = bytes_of(std::min(n, at_once));
+  if (n % at_once == 0) return first;
+  const SplitBytes last = bytes_of(n % at_once);
+  return {std::max(first.partials, last.partials), std::max(first.counters, last.counters)};
+}
+
 void grouped_linear(const LinearLaunch& args, WeightType type, const Grouping& by,
                     StreamHandle stream, LinearKernel kernel, std::int64_t outputs_at_once) {
   LinearParams p = linear_params(args);

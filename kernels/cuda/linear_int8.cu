@@ -81,12 +81,23 @@ std::size_t tile_bytes(std::int64_t m, std::int64_t k) {
   return static_cast<std::size_t>(num_tiles(m) * num_byte_tiles(k) * kTileSide * kByteTileInputs);
 }
 
+Slices int8_slices(std::int64_t n, std::int64_t k) {
+  return slices_of(n, num_byte_tiles(k) * kTileSide);
+}
+
 }  // namespace
+
+SplitBytes int8_split_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (m <= kStreamRowsMax<Int8>) return {};
+  return tiled_plan_for({m, n, num_byte_tiles(k), int8_slices(n, k), true}, num_multiprocessors(),
+                        true)
+      .bytes;
+}
 
 void int8_linear(const LinearLaunch& args, StreamHandle stream, LinearKernel kernel) {
   LinearParams p = linear_params(args);
   p.k_tiles = static_cast<int>(num_byte_tiles(args.k));
-  p.slices = slices_of(args.n, std::int64_t{p.k_tiles} * kTileSide);
+  p.slices = int8_slices(args.n, args.k);
   auto* tiles = static_cast<std::uint32_t*>(args.scratch);
   auto* row_scales = reinterpret_cast<float*>(static_cast<unsigned char*>(args.scratch) +
                                               tile_bytes(args.m, args.k));

@@ -80,8 +80,8 @@ void launch_few_rows(LinearParams p, StreamHandle stream) {
 }
 
 template <typename T, typename Shape>
-void launch_tiled(const LinearParams& p, StreamHandle stream) {
-  launch<linear_tiled_kernel<T, Shape>>({.grid = tiled_grid<Shape>(p.args.m, p.args.n),
+void launch_tiled(const LinearParams& p, int splits, StreamHandle stream) {
+  launch<linear_tiled_kernel<T, Shape>>({.grid = tiled_grid<Shape>(p.args.m, p.args.n, splits),
                                          .num_threads = Shape::kThreads,
                                          .shared_bytes = Shape::kSharedBytes,
                                          .cluster = 1,
@@ -91,17 +91,19 @@ void launch_tiled(const LinearParams& p, StreamHandle stream) {
 
 // REQUIRES: a kernel by tiles, or kBest.
 template <typename T>
-void launch_tiled(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
-  if (kernel == LinearKernel::kBest) {
-    kernel = tiled_kernel_for(p.args.m, p.args.n, num_multiprocessors());
-  }
-  if (kernel == LinearKernel::kTiled128x128) {
-    launch_tiled<T, Tiled128x128>(p, stream);
-  } else if (kernel == LinearKernel::kTiled128x64) {
-    launch_tiled<T, Tiled128x64>(p, stream);
+void launch_tiled(LinearParams p, StreamHandle stream, LinearKernel kernel) {
+  const TiledProblem problem = {p.args.m, p.args.n, p.k_tiles, p.slices, kIsExact<T>};
+  const TiledPlan plan =
+      kernel == LinearKernel::kBest
+          ? tiled_plan_for(problem, num_multiprocessors(), p.args.split.counters != nullptr)
+          : tiled_plan(problem, kernel, p.args.splits);
+  p.slices_each = plan.slices_each;
+  if (plan.kernel == LinearKernel::kTiled128x128) {
+    launch_tiled<T, Tiled128x128>(p, plan.splits, stream);
+  } else if (plan.kernel == LinearKernel::kTiled128x64) {
+    launch_tiled<T, Tiled128x64>(p, plan.splits, stream);
   } else {
-    LMTP_CHECK(kernel == LinearKernel::kTiled64x64);
-    launch_tiled<T, Tiled64x64>(p, stream);
+    launch_tiled<T, Tiled64x64>(p, plan.splits, stream);
   }
 }
 

@@ -26,6 +26,12 @@ std::size_t narrow_weight_bytes(WeightType type, const Grouping& by, std::int64_
 std::size_t narrow_scratch_bytes(WeightType type, std::int64_t m, std::int64_t n, std::int64_t k);
 std::size_t narrow_scratch_bytes_max(std::int64_t m, std::int64_t k);
 
+// Of a launch of kBest on this thread's device (linear_split_bytes()).
+SplitBytes narrow_split_bytes(WeightType type, std::int64_t m, std::int64_t n, std::int64_t k);
+// The two halves of it.
+SplitBytes int8_split_bytes(std::int64_t m, std::int64_t n, std::int64_t k);
+SplitBytes grouped_split_bytes(std::int64_t m, std::int64_t n, std::int64_t k);
+
 // args.weight: narrow_weight_bytes(). args.type is what codes are widened to: kBF16 or kF16.
 // args.scratch: narrow_scratch_bytes(), 16-byte aligned. `kernel`, for tests: kStream takes up to
 // 32 rows of codes; none of warp groups takes int8.

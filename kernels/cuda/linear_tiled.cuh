@@ -1,8 +1,13 @@
 // The linear of many rows: a block takes some outputs of some rows, weights and inputs through
-// shared memory in stages that are copied ahead. tiled_kernel_for() in linear.cu chooses the shape
-// of blocks, which decides which thread computes an element, not in which order.
+// shared memory in stages that are copied ahead. tiled_plan_for() in linear.cu chooses the shape of
+// blocks, which decides which thread computes an element, not in which order.
+//
+// Where blocks are few, several share the outputs and rows of one: each takes some slices in a row
+// and leaves what it has in scratch memory: the first the sum of its slices, which is where the sum
+// of all begins, the others each slice's. The block that is done last adds these in order.
 #pragma once
 
+#include "cuda/last_block.cuh"
 #include "cuda/linear_operands.cuh"
 
 namespace lmtp::kernels::cuda {
@@ -32,6 +37,8 @@ struct TiledShape {
   };
   static constexpr std::size_t kSharedBytes = kStages * sizeof(Stage);
   static_assert(kSharedBytes <= kTiledSharedBytesMax);
+  static constexpr std::size_t kPartialBytes =
+      sizeof(float) * kOutputs * kTileSide * kRows * kTileSide;
 };
 
 // Outputs x rows. A warp's tiles are as large as registers for its sums allow, since it reads
@@ -42,21 +49,28 @@ using Tiled128x64 = TiledShape<8, 4, 4, 2, 4>;
 using Tiled64x64 = TiledShape<4, 4, 2, 2, 4>;
 
 template <typename Shape>
-Grid tiled_grid(std::int64_t m, std::int64_t n) {
+Grid tiled_grid(std::int64_t m, std::int64_t n, int splits) {
   return {static_cast<int>(ceil_divide<std::int64_t>(num_tiles(m), Shape::kRows)),
-          static_cast<int>(ceil_divide<std::int64_t>(num_tiles(n), Shape::kOutputs))};
+          static_cast<int>(ceil_divide<std::int64_t>(num_tiles(n), Shape::kOutputs)), splits};
 }
 
-// A matrix in tiles, and the first of a block's rows of them.
+// What `splits` blocks leave that share an output's slices: blocks' parts, one behind another.
+__host__ __device__ constexpr int num_partials(const Slices& slices, int slices_each, int splits,
+                                               bool is_exact) {
+  return is_exact ? splits : 1 + slices.count - slices_each;
+}
+
+// A matrix in tiles, the first of a block's rows of them, and where its inputs end.
 struct BlockTiles {
   const Words4* matrix;  // [num_rows][k_tiles] tiles
   int num_rows;
   int k_tiles;
   int first_row;
+  int end;
 };
 
 // Starts the copies of a block's tiles of the inputs [k_tile, k_tile + kStageInputs); those that do
-// not exist become zero.
+// not exist, or are another block's, become zero.
 template <int kThreads, int kTiles>
 __device__ void copy_tiles(const BlockTiles& from, int k_tile,
                            Words4 (&to)[kTiles][kStageInputs][kTileVectors]) {
@@ -69,7 +83,7 @@ __device__ void copy_tiles(const BlockTiles& from, int k_tile,
     const int input = at / kTileVectors % kStageInputs;
     const int side = at / kTileVectors / kStageInputs;
     const int row = from.first_row + side;
-    const bool exists = row < from.num_rows && k_tile + input < from.k_tiles;
+    const bool exists = row < from.num_rows && k_tile + input < from.end;
     const std::int64_t tile = std::int64_t{row} * from.k_tiles + k_tile + input;
     copy_async(&to[side][input][vector], from.matrix + (exists ? tile * kTileVectors + vector : 0),
                exists);
@@ -80,6 +94,7 @@ template <typename T, typename Shape>
 struct TiledWarp {
   static constexpr int kOutputs = Shape::kWarpOutputs;
   static constexpr int kRows = Shape::kWarpRows;
+  static constexpr int kVectors = kOutputs * kRows * 2;  // of a lane's part of a partial
 
   int output;  // first tile in the block
   int row;
@@ -126,6 +141,61 @@ struct TiledWarp {
     }
   }
 
+  // The slice of a block that is not the first.
+  __device__ void end_slice(Floats4* partial) {
+    store_partial(partial, sums);
+    clear(sums);
+  }
+
+  // A thread's vectors are as far apart as a block has threads, so that a warp's are side by side.
+  template <typename Sum>
+  __device__ static void store_partial(Floats4* to, const Sum (&values)[kOutputs][kRows * 2][4]) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      Floats4 four;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        four.values[i] = std::bit_cast<float>(values[v / (kRows * 2)][v % (kRows * 2)][i]);
+      }
+      store(to + v * Shape::kThreads, four);
+    }
+  }
+
+  // Adds what all blocks have left for these outputs, in order. Zeros change no sum.
+  __device__ void add_partials(const Floats4* from, int count) {
+    constexpr int kTogether = 16 / kVectors;  // whose loads are under way, in half the registers
+    clear(sums);
+    clear(totals);
+#pragma unroll 1
+    for (int first = 0; first < count; first += kTogether) {
+      Floats4 loaded[kTogether][kVectors];
+#pragma unroll
+      for (int i = 0; i < kTogether * kVectors; ++i) {
+        const int partial = first + i / kVectors;
+        loaded[i / kVectors][i % kVectors] = load_fresh_where(
+            partial < count, from + (partial * kVectors + i % kVectors) * Shape::kThreads);
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether * kVectors * 4; ++i) {
+        const int v = i / 4 % kVectors;
+        const float value = loaded[i / 4 / kVectors][v].values[i % 4];
+        if constexpr (kIsExact<T>) {
+          sums[v / (kRows * 2)][v % (kRows * 2)][i % 4] += std::bit_cast<SumOf<T>>(value);
+        } else {
+          totals[v / (kRows * 2)][v % (kRows * 2)][i % 4] += value;
+        }
+      }
+    }
+  }
+
+  template <typename Sum>
+  __device__ static void clear(Sum (&values)[kOutputs][kRows * 2][4]) {
+#pragma unroll
+    for (int i = 0; i < kVectors * 4; ++i) {
+      values[i / 4 / (kRows * 2)][i / 4 % (kRows * 2)][i % 4] = 0;
+    }
+  }
+
   // Writes a warp's part of a block whose first tiles are these.
   __device__ void write(const LinearParams& p, int output_tile, int row_tile) {
     const int first_row = (row_tile + row) * kTileSide;
@@ -159,16 +229,42 @@ struct TiledWarp {
   }
 };
 
+// What the blocks leave that share these outputs and rows.
+template <typename T, typename Shape>
+struct SharedPartials {
+  const LinearParams& p;
+
+  __device__ int count() const {
+    return num_partials(p.slices, p.slices_each, grid_size().z, kIsExact<T>);
+  }
+  // This block's first.
+  __device__ int first() const {
+    const int z = block_index().z;
+    return kIsExact<T> || z == 0 ? z : 1 + (z - 1) * p.slices_each;
+  }
+  __device__ int outputs() const { return block_index().y * grid_size().x + block_index().x; }
+  // This thread's part.
+  __device__ Floats4* at(int partial) const {
+    constexpr int kVectors = static_cast<int>(Shape::kPartialBytes / sizeof(Floats4));
+    return reinterpret_cast<Floats4*>(p.args.split.partials) +
+           (std::int64_t{outputs()} * count() + partial) * kVectors + thread_index();
+  }
+  __device__ std::uint32_t* counter() const { return p.args.split.counters + outputs(); }
+};
+
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearParams p) {
   constexpr int kStages = Shape::kStages;
   auto* stages = shared_memory<typename Shape::Stage>();
   const Grid block = block_index();
+  const int run = p.slices_each * p.slices.tiles;
+  const int begin = block.z * run;
+  const int end = begin + run < p.k_tiles ? begin + run : p.k_tiles;
   const BlockTiles weights = {static_cast<const Words4*>(p.args.weight),
                               static_cast<int>(num_tiles(p.args.n)), p.k_tiles,
-                              block.y * Shape::kOutputs};
+                              block.y * Shape::kOutputs, end};
   const BlockTiles inputs = {p.x_tiles, static_cast<int>(num_tiles(p.args.m)), p.k_tiles,
-                             block.x * Shape::kRows};
+                             block.x * Shape::kRows, end};
   TiledWarp<T, Shape> warp{warp_index() / Shape::kWarpsAlongRows * Shape::kWarpOutputs,
                            warp_index() % Shape::kWarpsAlongRows * Shape::kWarpRows};
   const bool has_work = weights.first_row + warp.output < weights.num_rows &&
@@ -176,31 +272,48 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
     // Packed and synchronised before any launch, or written by one that has ended.
-    copy_tiles<Shape::kThreads>(weights, s * kStageInputs, stages[s].weights);
+    copy_tiles<Shape::kThreads>(weights, begin + s * kStageInputs, stages[s].weights);
   }
   grid_dependency_wait();
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
-    copy_tiles<Shape::kThreads>(inputs, s * kStageInputs, stages[s].inputs);
+    copy_tiles<Shape::kThreads>(inputs, begin + s * kStageInputs, stages[s].inputs);
     commit_copies();
   }
-  int slice_end = p.slices.tiles;
+  const SharedPartials<T, Shape> shared{p};
+  int partial = shared.first();
+  int slice_end = begin + p.slices.tiles;
   int stage = 0;
-  for (int tile = 0; tile < p.k_tiles; tile += kStageInputs) {
+  for (int tile = begin; tile < end; tile += kStageInputs) {
     wait_for_copies<kStages - 2>();
     block_barrier();  // all see this stage, and are done with the one before
     auto& ahead = stages[stage == 0 ? kStages - 1 : stage - 1];
     copy_tiles<Shape::kThreads>(weights, tile + (kStages - 1) * kStageInputs, ahead.weights);
     copy_tiles<Shape::kThreads>(inputs, tile + (kStages - 1) * kStageInputs, ahead.inputs);
     commit_copies();
-    if (has_work) warp.multiply(stages[stage], p.k_tiles - tile);
-    if (tile + kStageInputs >= slice_end || tile + kStageInputs >= p.k_tiles) {
-      if constexpr (!kIsExact<T>) warp.end_slice();
+    if (has_work) warp.multiply(stages[stage], end - tile);
+    if (tile + kStageInputs >= slice_end || tile + kStageInputs >= end) {
+      if constexpr (!kIsExact<T>) {
+        if (block.z == 0) {
+          warp.end_slice();
+        } else {
+          warp.end_slice(shared.at(partial++));
+        }
+      }
       slice_end += p.slices.tiles;
     }
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   wait_for_copies<0>();
+  if (grid_size().z > 1) {
+    if constexpr (kIsExact<T>) {
+      warp.store_partial(shared.at(partial), warp.sums);
+    } else if (block.z == 0) {
+      warp.store_partial(shared.at(partial), warp.totals);
+    }
+    if (!is_last_block(shared.counter(), grid_size().z, *shared_memory<std::uint32_t>())) return;
+    warp.add_partials(shared.at(0), shared.count());
+  }
   warp.write(p, weights.first_row, inputs.first_row);
 }
 

@@ -187,8 +187,9 @@ std::size_t narrow_weight_bytes(WeightType type, const Grouping& by, std::int64_
 
 std::size_t narrow_scratch_bytes(WeightType type, std::int64_t m, std::int64_t n, std::int64_t k) {
   if (type == WeightType::kInt8) {
-    return static_cast<std::size_t>(num_tiles(m) * num_byte_tiles(k) * kTileSide * kByteTileInputs +
-                                    m * 4);
+    constexpr std::int64_t kScaleBytes = 4;
+    return static_cast<std::size_t>(num_tiles(m) * kTileSide *
+                                    (num_byte_tiles(k) * kByteTileInputs + kScaleBytes));
   }
   const std::int64_t outputs = std::min(num_tiles(n) * kTileSide, outputs_widened_at_once(k));
   return linear_scratch_bytes(ElementType::kBF16, m, k) +
@@ -201,6 +202,10 @@ std::size_t narrow_scratch_bytes_max(std::int64_t m, std::int64_t k) {
   return linear_scratch_bytes(ElementType::kBF16, m, k + kByteTileInputs) +
          static_cast<std::size_t>(
              std::max(kWidenedBytesMax, num_tiles(outputs) * num_tiles(k) * kTileElements * 2));
+}
+
+SplitBytes narrow_split_bytes(WeightType type, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return type == WeightType::kInt8 ? int8_split_bytes(m, n, k) : grouped_split_bytes(m, n, k);
 }
 
 void narrow_linear(const LinearLaunch& args, WeightType type, const Grouping& by,

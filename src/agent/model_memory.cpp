@@ -33,6 +33,7 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
          StepSampling::num_bytes(options.config.vocab_size, options.batch,
                                  logit_rows_max(options)) +
          (may_have_codes(options) ? kernels::cuda::kWidenedBytesMax : 0) +
+         kernels::cuda::kPartialBytesMax +
          std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
 }
 

@@ -67,24 +67,30 @@ struct LinearData {
 
   std::vector<float> run(std::int64_t first, std::int64_t rows, Activation activation,
                          LinearKernel kernel, std::int64_t y_stride) {
-    Bytes scratch(cuda::linear_scratch_bytes(type, rows, k));
     std::vector<float> y(static_cast<std::size_t>(rows * y_stride), NAN);
-    cuda::linear({.x = x.data() + first * k,
-                  .x_stride = k,
-                  .m = rows,
-                  .weight = packed.data(),
-                  .type = type,
-                  .n = n,
-                  .k = k,
-                  .bias = bias.data(),
-                  .activation = activation,
-                  .residual = residual.data() + first * n,
-                  .residual_stride = n,
-                  .y = y.data(),
-                  .y_stride = y_stride,
-                  .scratch = scratch.data()},
-                 nullptr, kernel);
+    Bytes scratch(cuda::linear_scratch_bytes(type, rows, k));
+    cuda::LinearLaunch launch = launch_of(first, rows, scratch.data(), y);
+    launch.activation = activation;
+    launch.y_stride = y_stride;
+    cuda::linear(launch, nullptr, kernel);
     return y;
+  }
+
+  cuda::LinearLaunch launch_of(std::int64_t first, std::int64_t rows, void* scratch,
+                               std::vector<float>& y) {
+    return {.x = x.data() + first * k,
+            .x_stride = k,
+            .m = rows,
+            .weight = packed.data(),
+            .type = type,
+            .n = n,
+            .k = k,
+            .bias = bias.data(),
+            .residual = residual.data() + first * n,
+            .residual_stride = n,
+            .y = y.data(),
+            .y_stride = n,
+            .scratch = scratch};
   }
 
   // By kernels::reference_backend(), whose weights and inputs are what rounding left of them.

@@ -379,6 +379,13 @@ TEST(CudaSlicesTest, CoverTheInputsAndDependOnTheShapeAlone) {
   }
 }
 
+LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors) {
+  constexpr std::int64_t kInputs = 1024;
+  const cuda::TiledProblem problem = {
+      .m = m, .n = n, .k_tiles = cuda::num_tiles(kInputs), .slices = cuda::slices_of(n, kInputs)};
+  return cuda::tiled_plan_for(problem, num_multiprocessors, true).kernel;
+}
+
 // On a device of 132 multiprocessors, as an H100 or H200. GPT-2 medium's linears have
 // 1,024, 3,072 and 4,096 outputs, its head 50,257.
 TEST(CudaTiledKernelTest, IsTheLargestThatKeepsTheDeviceBusy) {
@@ -394,16 +401,16 @@ TEST(CudaTiledKernelTest, IsTheLargestThatKeepsTheDeviceBusy) {
         Case{256, 50257, LinearKernel::kTiled128x128}, Case{512, 1024, LinearKernel::kTiled128x64},
         Case{512, 4096, LinearKernel::kTiled128x128}, Case{2048, 1024, LinearKernel::kTiled128x128},
         Case{2048, 14336, LinearKernel::kTiled128x128}}) {
-    EXPECT_EQ(cuda::tiled_kernel_for(expected.m, expected.n, 132), expected.kernel)
+    EXPECT_EQ(tiled_kernel_for(expected.m, expected.n, 132), expected.kernel)
         << "m " << expected.m << " n " << expected.n;
   }
 }
 
 // A device with fewer multiprocessors is busy with larger blocks.
 TEST(CudaTiledKernelTest, DependsOnTheDevice) {
-  EXPECT_EQ(cuda::tiled_kernel_for(256, 4096, 132), LinearKernel::kTiled128x64);
-  EXPECT_EQ(cuda::tiled_kernel_for(256, 4096, 64), LinearKernel::kTiled128x128);
-  EXPECT_EQ(cuda::tiled_kernel_for(256, 4096, 1000), LinearKernel::kTiled64x64);
+  EXPECT_EQ(tiled_kernel_for(256, 4096, 132), LinearKernel::kTiled128x64);
+  EXPECT_EQ(tiled_kernel_for(256, 4096, 64), LinearKernel::kTiled128x128);
+  EXPECT_EQ(tiled_kernel_for(256, 4096, 1000), LinearKernel::kTiled64x64);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "cuda/linear.h"
 #include "device_under_test.h"
 #include "kernel_support.h"
 #include "kernels/activation.h"
@@ -261,6 +262,49 @@ TEST(CudaStreamTest, OpsThatNobodyWaitsForLeaveTheSameBits) {
     testing::expect_same_bits(layers.output(), expected);
   }
   device.release(kernels::DeviceApi::HandleKind::kGraph, graph);
+}
+
+// Few outputs of many inputs, which several blocks share where there are multiprocessors for them.
+TEST(CudaStreamTest, SharedOutputsOfAGraphHaveTheSameBits) {
+  constexpr std::int64_t kManyInputs = 4096;
+  kernels::WorkerPool pool(1);
+  Stream stream(testing::device_under_test(), pool);
+  const Weight weight(stream, kWidth, kManyInputs, 1);
+  const Memory x = random_memory(kRows * kManyInputs, 2, 1.0F);
+  const Memory y = random_memory(kRows * kWidth, 3, 1.0F);
+  const std::vector<float> nothing(static_cast<std::size_t>(kRows * kWidth), NAN);
+  const auto put = [&] {
+    kernels::linear(stream, {.x = kernels::make_matrix<const float>(x.floats(), kRows, kManyInputs),
+                             .weight = weight.packed,
+                             .y = kernels::make_matrix(y.floats(), kRows, kWidth)});
+  };
+  const auto result = [&] {
+    stream.synchronize();
+    std::vector<float> values(nothing.size());
+    testing::copy_to_host(values.data(), y.data(), y.num_bytes());
+    testing::copy_to_device(y.data(), nothing.data(), y.num_bytes());
+    return values;
+  };
+  put();
+  const std::vector<float> expected = result();
+  if (testing::set_num_multiprocessors(132)) {
+    ASSERT_GT(
+        kernels::cuda::linear_split_bytes(kernels::ElementType::kBF16, kRows, kWidth, kManyInputs)
+            .counters,
+        0U);
+  }
+  put();  // takes the memory that a graph does not
+  testing::expect_same_bits(result(), expected);
+  const kernels::DeviceApi& device = *testing::device_under_test().device;
+  device.begin_capture(stream.handle());
+  put();
+  void* graph = device.end_capture(stream.handle());
+  for (int launch = 0; launch < 3; ++launch) {
+    device.launch_graph(graph, stream.handle());
+    testing::expect_same_bits(result(), expected);
+  }
+  device.release(kernels::DeviceApi::HandleKind::kGraph, graph);
+  testing::set_num_multiprocessors(1);
 }
 
 TEST(CudaStreamTest, CountersAreZerosOfTheirOwn) {

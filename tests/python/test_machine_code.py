@@ -97,6 +97,13 @@ def test_the_sampler_asks_for_sixteen_logits_at_once(kernels):
         assert kernel.loads_between(("BRA", "BAR"), wanted=lambda _: True) >= 16, kernel.name
 
 
+def test_the_last_of_shared_blocks_asks_for_sixteen_vectors_at_once(kernels):
+    for kernel in named(kernels, "linear_tiled_kernel"):
+        if "Int8" not in kernel.name:  # whose additions are those of addresses, too
+            fresh = kernel.loads_between("FADD", wanted=lambda load: "STRONG.GPU" in load)
+            assert fresh == 16, kernel.name
+
+
 def test_inputs_of_single_rows_come_together(kernels):
     for kernel in named(kernels, "linear_stream_kernel"):
         # Inputs of Int8 are tiles, and weights of codes take fewer bytes.

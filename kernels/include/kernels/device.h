@@ -27,5 +27,7 @@ const Backend& backend();
 
 // Of weights as codes, as many as take so many bytes of scratch memory are widened at a time.
 inline constexpr std::int64_t kWidenedBytesMax = std::int64_t{64} << 20;
+// What blocks of a linear that share its outputs may leave for one another, likewise.
+inline constexpr std::int64_t kPartialBytesMax = std::int64_t{16} << 20;
 
 }  // namespace lmtp::kernels::cuda
