@@ -42,7 +42,7 @@ get_filename_component(LIBTORCH_SITE_PACKAGES ${torch_dir} DIRECTORY)
 set(LIBTORCH_FILES libtorch_cpu.so libc10.so libgomp.so.1)
 list(TRANSFORM LIBTORCH_FILES PREPEND ${torch_dir}/lib/)
 file(GLOB LIBTORCH_NVIDIA_FILES
-  ${LIBTORCH_SITE_PACKAGES}/nvidia/*/lib/libcudart.so.13
-  ${LIBTORCH_SITE_PACKAGES}/nvidia/*/lib/libcupti.so.13)
+  ${LIBTORCH_SITE_PACKAGES}/nvidia/*/lib/libcudart.so.1[23]
+  ${LIBTORCH_SITE_PACKAGES}/nvidia/*/lib/libcupti.so.1[23])
 
 message(STATUS "libtorch: ${Libtorch_VERSION} (${torch_dir})")

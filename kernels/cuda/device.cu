@@ -49,8 +49,10 @@ Probe probe(int device) {
   }
   const cudaError_t status = cudaGetDeviceCount(&result.num_devices);
   if (status == cudaErrorInsufficientDriver) {
+    // Of the runtime's major release each driver will do.
     result.reason = "the NVIDIA driver is too old: it knows CUDA " + version_text(driver_version) +
-                    ", and this program needs " + version_text(CUDART_VERSION);
+                    ", and this program needs " + version_text(CUDART_VERSION / 1000 * 1000);
+    if (CUDART_VERSION >= 13000) result.reason += "; tools/setup --cuda-12 helps to build for 12.0";
     return result;
   }
   if (status != cudaSuccess || result.num_devices == 0) {

@@ -34,8 +34,8 @@ Result<NcclApi> read_library() {
   if (library != nullptr) reason = std::string(kName) + " is older than 2.7, or another library";
   return Error{ErrorCode::kUnavailable,
                "NCCL cannot be loaded (" + reason +
-                   "): install it (libnccl2, or PyPI's nvidia-nccl-cu13 with its folder in "
-                   "LD_LIBRARY_PATH), or give --communicator local"};
+                   "): install it (libnccl2, or PyPI's nvidia-nccl-cu13, -cu12 for drivers before "
+                   "r580, with its folder in LD_LIBRARY_PATH), or give --communicator local"};
 }
 
 }  // namespace
