@@ -325,15 +325,15 @@ void sample(Stream& stream, const SampleArgs& args) {
 }
 
 void step_batch(Stream& stream, const StepBatchArgs& args) {
-  LMTP_CHECK(args.words != nullptr && args.slot_samples != nullptr &&
-             args.block_tables != nullptr && args.rows != nullptr && args.records != nullptr &&
-             args.samples != nullptr);
+  LMTP_CHECK(args.step != nullptr && args.patches != nullptr && args.rows != nullptr &&
+             args.words != nullptr && args.slot_samples != nullptr &&
+             args.block_tables != nullptr && args.records != nullptr && args.samples != nullptr);
   LMTP_CHECK(args.ids != nullptr && args.positions != nullptr && args.slots != nullptr &&
              args.cu_seqlens != nullptr && args.block_offsets != nullptr &&
              args.table_starts != nullptr);
-  LMTP_CHECK(args.num_rows >= 1 && args.num_rows <= args.num_padded && args.num_patches >= 0 &&
-                 (args.num_patches == 0 || args.patches != nullptr),
-             args.num_rows, args.num_padded, args.num_patches);
+  LMTP_CHECK(args.step->num_rows >= 1 && args.step->num_rows <= args.num_padded &&
+                 args.num_padded <= kStepRowsMax && args.step->num_patches >= 0,
+             args.step->num_rows, args.num_padded, args.step->num_patches);
   stream.backend().step_batch(stream, args);
 }
 

@@ -31,7 +31,8 @@ void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
 }
 
 void step_batch(Stream&, const StepBatchArgs& args) {
-  for (std::int64_t i = 0; i < args.num_patches; ++i) {
+  const StepHeader& step = *args.step;
+  for (std::int32_t i = 0; i < step.num_patches; ++i) {
     std::memcpy(args.words + args.patches[i].at, &args.patches[i].value, sizeof(std::uint32_t));
   }
   const auto token_of = [&](std::int32_t token) {
@@ -41,8 +42,9 @@ void step_batch(Stream&, const StepBatchArgs& args) {
     args.cu_seqlens[i] = i;
     args.ids[i] = args.positions[i] = args.table_starts[i] = 0;
     args.slots[i] = i % kBlockSize;
-    args.block_offsets[i] = args.num_blocks + i - args.num_rows;
-    if (i >= args.num_rows) continue;
+    args.block_offsets[i] = step.num_blocks + i - step.num_rows;
+    args.samples[i].scored = kSampleNothing;
+    if (i >= step.num_rows) continue;
     const BatchRow& row = args.rows[i];
     args.ids[i] = token_of(row.token);
     args.positions[i] = row.position;
@@ -53,7 +55,7 @@ void step_batch(Stream&, const StepBatchArgs& args) {
     std::memcpy(args.samples + i, args.slot_samples + row.slot, sizeof(SampleRow));
   }
   args.cu_seqlens[args.num_padded] = args.num_padded;
-  args.block_offsets[args.num_padded] = args.num_blocks + args.num_padded - args.num_rows;
+  args.block_offsets[args.num_padded] = step.num_blocks + args.num_padded - step.num_rows;
 }
 
 void drawn_ids(Stream&, const DrawnIdsArgs& args) {

@@ -320,6 +320,7 @@ void sample(Stream& stream, const SampleArgs& args, const RowOps& ops) {
       stream.scratch(worker_bytes * static_cast<std::size_t>(stream.pool().num_threads())));
   stream.pool().parallel_for(static_cast<int>(args.logits.rows), [&](int at, int worker) {
     const SampleRow& row = args.rows[at];
+    if (row.scored == kSampleNothing) return;
     LMTP_CHECK(row.scored < width && row.num_top >= 0 && row.num_top <= width, row.scored,
                row.num_top, width);
     const Workspace work(memory + static_cast<std::size_t>(worker) * worker_bytes, width);
@@ -332,6 +333,7 @@ void sample(Stream& stream, const SampleArgs& args, const RowOps& ops) {
     const std::int32_t input = row.counts_input != 0 ? args.ids[at] : -1;
     args.records[at] = sampler.run(args.counts, input, mask, args.positions[at], args.raw.row(at),
                                    args.top + at * args.top_stride);
+    if (args.sent != nullptr) args.sent[at] = args.records[at];
   });
 }
 

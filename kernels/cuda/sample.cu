@@ -32,28 +32,33 @@ struct SampleShared {
 };
 static_assert(kSampleTopMax == kCandidatesMax);
 
-// logits[id_of(i)] = edited(logit, i) for i in [0, count), ids distinct: a thread reads several
-// before it writes the first.
-template <typename IdOf, typename Edited>
-__device__ void edit_logits(std::int64_t count, float* logits, const IdOf& id_of,
+struct TokenBias {
+  std::int32_t id = 0;
+  float value = 0.0F;
+};
+
+// logits[edit.id] = edited(logit, edit) for edit = edit_of(i) of i in [0, count), ids distinct: a
+// thread reads several before it writes the first.
+template <typename EditOf, typename Edited>
+__device__ void edit_logits(std::int64_t count, float* logits, const EditOf& edit_of,
                             const Edited& edited) {
   constexpr int kBatch = 4;
   for (std::int64_t begin = thread_index(); begin < count; begin += kBatch * kSelectThreads) {
-    std::int32_t ids[kBatch];
+    decltype(edit_of(0)) edits[kBatch];
     float values[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const std::int64_t i = begin + k * kSelectThreads;
-      ids[k] = i < count ? id_of(i) : 0;
+      if (i < count) edits[k] = edit_of(i);
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const std::int64_t i = begin + k * kSelectThreads;
-      values[k] = i < count ? edited(logits[ids[k]], i) : 0.0F;
+      values[k] = i < count ? edited(logits[edits[k].id], edits[k]) : 0.0F;
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      if (begin + k * kSelectThreads < count) logits[ids[k]] = values[k];
+      if (begin + k * kSelectThreads < count) logits[edits[k].id] = values[k];
     }
   }
   block_barrier();
@@ -89,17 +94,20 @@ __device__ void edit(const SampleRow& row, const TokenCount* all_counts, std::in
   if (thread_index() == 0) *occurs = input < 0 ? 1 : 0;
   block_barrier();
   edit_logits(
-      row.num_counts, logits, [&](std::int64_t i) { return counts[i].id; },
-      [&](float logit, std::int64_t i) {
-        const bool is_input = counts[i].id == input;
+      row.num_counts, logits, [&](std::int64_t i) { return counts[i]; },
+      [&](float logit, const TokenCount& counted) {
+        const bool is_input = counted.id == input;
         if (is_input) *occurs = 1;  // ids are distinct: one thread at most
-        return penalized(logit, row, counts[i].count + (is_input ? 1 : 0));
+        return penalized(logit, row, counted.count + (is_input ? 1 : 0));
       });
   if (*occurs == 0 && thread_index() == 0) logits[input] = penalized(logits[input], row, 1);
   block_barrier();
   edit_logits(
-      row.num_biases, logits, [&](std::int64_t i) { return row.bias_ids[i]; },
-      [&](float logit, std::int64_t i) { return logit + row.bias_values[i]; });
+      row.num_biases, logits,
+      [&](std::int64_t i) {
+        return TokenBias{row.bias_ids[i], row.bias_values[i]};
+      },
+      [](float logit, const TokenBias& bias) { return logit + bias.value; });
   if (row.mask != nullptr) apply_mask(row.mask, row.num_mask_words, logits, width);
 }
 
@@ -304,7 +312,9 @@ __device__ void report(SampleShared& shared, const SampleArgs& args, std::int32_
           list_top(shared.select, row, num_top, total, args.top + at * args.top_stride);
     }
   }
-  if (thread_index() == 0) args.records[at] = record;
+  if (thread_index() != 0) return;
+  args.records[at] = record;
+  if (args.sent != nullptr) args.sent[at] = record;
 }
 
 // A block a row.
@@ -313,6 +323,7 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   auto& shared = *shared_memory<SampleShared>();
   const std::int64_t at = block_index().x;
   const SampleRow& params = args.rows[at];
+  if (params.scored == kSampleNothing) return;
   float* logits = args.logits.data + at * args.logits.stride;
   const Row row = {logits, static_cast<std::int32_t>(args.logits.columns)};
   const std::int32_t mask = args.mask_of == nullptr || params.scored >= 0 ? -1 : args.mask_of[at];

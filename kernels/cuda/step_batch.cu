@@ -2,33 +2,76 @@
 
 #include <device_primitives.cuh>
 
+#include <bit>
+
 namespace lmtp::kernels::cuda {
 namespace {
 
 constexpr int kStepBatchThreads = 256;
+static_assert(kStepBatchThreads >= kStepRowsMax && kStepBatchThreads <= kStepPatchesRead);
 constexpr int kSampleWords = sizeof(SampleRow) / sizeof(std::uint32_t);
 
-// One block: rows are read after all patches are written.
+__device__ WordPatch load_patch(const WordPatch* at) {
+  const Words2 words = load_where(true, reinterpret_cast<const Words2*>(at));
+  return {.at = words.words[0], .value = words.words[1]};
+}
+
+// put(i, get(i)) for i in [begin, count): a thread gets several before it puts the first.
+template <typename Get, typename Put>
+__device__ void move(std::int32_t begin, std::int32_t count, const Get& get, const Put& put) {
+  constexpr int kBatch = 4;
+  for (std::int32_t first = begin + thread_index(); first < count;
+       first += kBatch * kStepBatchThreads) {
+    decltype(get(0)) some[kBatch] = {};
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int32_t i = first + k * kStepBatchThreads;
+      if (i < count) some[k] = get(i);
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int32_t i = first + k * kStepBatchThreads;
+      if (i < count) put(i, some[k]);
+    }
+  }
+}
+
+// One block: rows are read after all patches are written. The host's memory is far: what most steps
+// have there is asked for at once, before it is known how much of it is theirs.
 __global__ void __launch_bounds__(kStepBatchThreads) step_batch_kernel(StepBatchArgs args) {
   grid_dependency_wait();
-  for (std::int64_t i = thread_index(); i < args.num_patches; i += num_threads()) {
-    args.words[args.patches[i].at] = args.patches[i].value;
-  }
+  auto* slots = shared_memory<std::int32_t>();  // of the rows' sequences
+  const std::int32_t i = thread_index();
+  const Words4 header = load_where(true, reinterpret_cast<const Words4*>(args.step));
+  const Words4 words =
+      load_where(i < args.num_padded, reinterpret_cast<const Words4*>(args.rows + i));
+  const WordPatch patch = load_patch(args.patches + i);
+  const auto num_patches = static_cast<std::int32_t>(header.words[0]);
+  const auto num_rows = static_cast<std::int32_t>(header.words[1]);
+  const auto num_blocks = static_cast<std::int32_t>(header.words[2]);
+  const auto row = std::bit_cast<BatchRow>(words);
+  if (i < num_rows) slots[i] = row.slot;
+  const auto write = [&](std::int32_t, WordPatch one) { args.words[one.at] = one.value; };
+  if (i < num_patches) write(i, patch);
+  move(
+      kStepBatchThreads, num_patches,
+      [&](std::int32_t at) { return load_patch(args.patches + at); }, write);
   block_barrier();
-  for (std::int32_t i = thread_index(); i < args.num_padded; i += num_threads()) {
+  if (i < args.num_padded) {
     std::int32_t id = 0;
     std::int32_t position = 0;
     std::int32_t slot = i % kBlockSize;
-    std::int32_t offset = args.num_blocks + i - args.num_rows;
+    std::int32_t offset = num_blocks + i - num_rows;
     std::int32_t table = 0;
-    if (i < args.num_rows) {
-      const BatchRow row = args.rows[i];
+    if (i < num_rows) {
       id = row.token >= 0 ? row.token : args.records[~row.token].token;
       position = row.position;
       offset = row.first_block;
       table = static_cast<std::int32_t>(row.slot * args.table_stride);
       const std::int32_t block = args.block_tables[table + position / kBlockSize];
       slot = block * kBlockSize + position % kBlockSize;
+    } else {
+      args.samples[i].scored = kSampleNothing;
     }
     args.ids[i] = id;
     args.positions[i] = position;
@@ -37,16 +80,19 @@ __global__ void __launch_bounds__(kStepBatchThreads) step_batch_kernel(StepBatch
     args.block_offsets[i] = offset;
     args.table_starts[i] = table;
   }
-  if (thread_index() == 0) {
+  if (i == 0) {
     args.cu_seqlens[args.num_padded] = args.num_padded;
-    args.block_offsets[args.num_padded] = args.num_blocks + args.num_padded - args.num_rows;
+    args.block_offsets[args.num_padded] = num_blocks + args.num_padded - num_rows;
   }
-  const std::int32_t num_words = args.num_rows * kSampleWords;
-  for (std::int32_t i = thread_index(); i < num_words; i += num_threads()) {
-    const auto* from = reinterpret_cast<const std::uint32_t*>(args.slot_samples +
-                                                              args.rows[i / kSampleWords].slot);
-    reinterpret_cast<std::uint32_t*>(args.samples)[i] = from[i % kSampleWords];
-  }
+  move(
+      0, num_rows * kSampleWords,
+      [&](std::int32_t at) {
+        const SampleRow* from = args.slot_samples + slots[at / kSampleWords];
+        return reinterpret_cast<const std::uint32_t*>(from)[at % kSampleWords];
+      },
+      [&](std::int32_t at, std::uint32_t word) {
+        reinterpret_cast<std::uint32_t*>(args.samples)[at] = word;
+      });
 }
 
 __global__ void __launch_bounds__(kStepBatchThreads) drawn_ids_kernel(DrawnIdsArgs args) {
@@ -60,7 +106,9 @@ __global__ void __launch_bounds__(kStepBatchThreads) drawn_ids_kernel(DrawnIdsAr
 }  // namespace
 
 void step_batch(Stream& stream, const StepBatchArgs& args) {
-  launch<step_batch_kernel>({.num_threads = kStepBatchThreads}, stream.handle(), args);
+  const std::size_t num_bytes = static_cast<std::size_t>(args.num_padded) * sizeof(std::int32_t);
+  launch<step_batch_kernel>({.num_threads = kStepBatchThreads, .shared_bytes = num_bytes},
+                            stream.handle(), args);
 }
 
 void drawn_ids(Stream& stream, const DrawnIdsArgs& args) {

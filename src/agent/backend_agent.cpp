@@ -103,12 +103,10 @@ Result<void> BackendAgent::choose(std::span<const scheduler::RowMask> masks) {
   Step& step = steps_[next_];
   Result<void> done = guarded([&] {
     sampling_.set_masks(masks, step.result);
-    for (std::size_t first = 0; first < targets_.size(); first += static_cast<std::size_t>(tile_)) {
-      const std::int64_t count = tile_size(first);
-      if (first > 0) write_logits(logit_rows_ + first, count);
-      sampling_.choose(sample_rows_, first, logits(count));
-    }
-    sampling_.fetch(step.tokens);
+    const bool is_whole = is_put_off_ && !sampling_.has_masks();
+    if (std::exchange(is_put_off_, false)) run_decode(is_whole);
+    if (!is_whole) choose_tokens(targets_.size());
+    sampling_.list(step.tokens);
     stream().mark(next_);
     step.started = Clock::now();
   });
@@ -126,7 +124,7 @@ Result<void> BackendAgent::collect(scheduler::StepResult& result) {
   return done;
 }
 
-// The forward pass of a step, and its first tile of logits.
+// The forward pass of a step, and its first tile of logits; or what choose() needs to run it.
 void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   step.result.clear();
   slots_.apply(plan);
@@ -207,52 +205,68 @@ bool BackendAgent::is_decode(const scheduler::StepPlan& plan) const {
          plan.num_logits == plan.num_tokens && plan.num_tokens <= options_.batch.rows_max();
 }
 
+// What varies is written to the host's memory, where the step reads it: where graphs are launched,
+// one does all of the step.
 void BackendAgent::decode(const scheduler::StepPlan& plan) {
   const ResidentBatch::Extent extent = ResidentBatch::extent_of(plan);
   // Padded where a graph of the shape may be launched again.
-  const DecodeShape shape = runs_ahead() ? decode_shape(extent.num_rows, options_.batch.rows_max(),
-                                                        extent.context_max, extent.num_blocks)
-                                         : DecodeShape{.num_rows = extent.num_rows,
-                                                       .context_max = extent.context_max,
-                                                       .num_table_blocks = extent.num_blocks};
-  if (sampling_.prepare(plan, slots_, targets_)) resident_batch_.forget_samples();
-  resident_batch_.prepare(plan, slots_, input_records_, sampling_.rows(), shape.num_rows);
+  shape_ = runs_ahead() ? decode_shape(extent.num_rows, options_.batch.rows_max(),
+                                       extent.context_max, extent.num_blocks)
+                        : DecodeShape{.num_rows = extent.num_rows,
+                                      .context_max = extent.context_max,
+                                      .num_table_blocks = extent.num_blocks};
+  if (sampling_.prepare(plan, slots_, targets_, next_)) resident_batch_.forget_samples();
+  resident_batch_.prepare(plan, slots_, input_records_, sampling_.rows(), next_);
   build_copies(plan, input_.copies);
-  upload_.begin(resident_batch_.upload_size() + Upload::size_of(input_.copies) +
-                sampling_.counts_size());
-  resident_batch_.add_to(upload_);
+  upload_.begin(Upload::size_of(input_.copies));
   const kernels::KvCopy* copies = upload_.add(input_.copies);
-  sampling_.add_counts(upload_);
   upload_.send();
-  model::InputArrays arrays = resident_batch_.advance(sampling_.records());
-  arrays.context_max = shape.context_max;
-  arrays.num_table_blocks = shape.num_table_blocks;
   write_blocks(plan, copies);
-  arrays.lora = adapters_.list(plan, slots_);
-  logit_rows_ = arrays.logit_rows;
-  sample_rows_ = {
-      .rows = resident_batch_.sample_rows(), .positions = arrays.positions, .ids = arrays.ids};
+  decode_arrays_ = resident_batch_.arrays(shape_.num_rows);
+  decode_arrays_.context_max = shape_.context_max;
+  decode_arrays_.num_table_blocks = shape_.num_table_blocks;
+  decode_arrays_.lora = adapters_.list(plan, slots_);
+  logit_rows_ = decode_arrays_.logit_rows;
+  sample_rows_ = {.rows = resident_batch_.sample_rows(),
+                  .positions = decode_arrays_.positions,
+                  .ids = decode_arrays_.ids};
+  is_put_off_ = has_graphs() && !plan.waits_for_masks;
+  if (!is_put_off_) run_decode(false);
+}
+
+// The forward pass, and if it is whole the choice, of padding too.
+void BackendAgent::run_decode(bool is_whole) {
+  shape_.chooses = is_whole;
   const auto work = [&] {
-    hidden_ = parts_.model->forward(stream(), arrays, *cache_);
-    write_logits(logit_rows_, std::min(shape.num_rows, tile_));
+    resident_batch_.advance(shape_.num_rows, sampling_.records());
+    hidden_ = parts_.model->forward(stream(), decode_arrays_, *cache_);
+    write_logits(logit_rows_, std::min(shape_.num_rows, tile_));
+    if (is_whole) choose_tokens(static_cast<std::size_t>(shape_.num_rows));
   };
-  if (runs_ahead() && options_.debug.decode_graphs) {
-    graphs_.run(shape, stream().num_scratch_moves(), work);
-  } else {
-    work();
+  if (!has_graphs()) return work();
+  graphs_.run(shape_, next_,
+              stream().num_scratch_moves() + resident_batch_.num_moves() + sampling_.num_moves(),
+              work);
+}
+
+// Of so many rows of logits; the first tile of them is there.
+void BackendAgent::choose_tokens(std::size_t num_rows) {
+  const auto tile = static_cast<std::size_t>(tile_);
+  for (std::size_t first = 0; first < num_rows; first += tile) {
+    const auto count = static_cast<std::int64_t>(std::min(tile, num_rows - first));
+    if (first > 0) write_logits(logit_rows_ + first, count);
+    sampling_.choose(sample_rows_, first, logits(count));
   }
 }
 
 // Any other step.
 void BackendAgent::compute(const scheduler::StepPlan& plan) {
   build_input(plan, slots_, input_records_, input_);
-  if (sampling_.prepare(plan, slots_, targets_)) resident_batch_.forget_samples();
+  if (sampling_.prepare(plan, slots_, targets_, next_)) resident_batch_.forget_samples();
   list_input_tokens();
-  upload_.begin(upload_size(input_) + sampling_.rows_size() + sampling_.counts_size() +
-                Upload::size_of(input_tokens_));
+  upload_.begin(upload_size(input_) + sampling_.rows_size() + Upload::size_of(input_tokens_));
   model::InputArrays arrays = add_input(input_, upload_);
   sample_rows_ = sampling_.add_rows(upload_);
-  sampling_.add_counts(upload_);
   const std::int32_t* tokens = upload_.add(input_tokens_);
   upload_.send();
   write_blocks(plan, std::exchange(arrays.copies, nullptr));
@@ -264,7 +278,9 @@ void BackendAgent::compute(const scheduler::StepPlan& plan) {
     sample_rows_.ids = arrays.ids + arrays.num_tokens;
   }
   hidden_ = parts_.model->forward(stream(), arrays, *cache_);
-  if (!targets_.empty()) write_logits(logit_rows_, tile_size(0));
+  if (!targets_.empty()) {
+    write_logits(logit_rows_, std::min<std::int64_t>(tile_, std::ssize(targets_)));
+  }
 }
 
 // In this order: an adapter's blocks may hold what goes to the host.
@@ -292,11 +308,6 @@ const std::int32_t* BackendAgent::draw_ids(const std::int32_t* tokens) {
   return ids;
 }
 
-// Rows of the tile of logits that begins with this target.
-std::int64_t BackendAgent::tile_size(std::size_t first) const {
-  return std::min<std::int64_t>(tile_, static_cast<std::int64_t>(targets_.size() - first));
-}
-
 // The first `count` rows of logits_.
 kernels::Matrix<float> BackendAgent::logits(std::int64_t count) const {
   return kernels::make_matrix(logits_.floats(), count, std::int64_t{options_.config.vocab_size});
@@ -310,6 +321,7 @@ void BackendAgent::write_logits(const std::int32_t* rows, std::int64_t count) {
 // then, too. The next plan starts all that runs once more.
 void BackendAgent::wait_after_failure() {
   slots_ = {};
+  is_put_off_ = false;
   try {
     stream().synchronize();
   } catch (const DeviceError& error) {

@@ -83,12 +83,14 @@ class BackendAgent : public scheduler::ModelAgent {
   void list_input_records(const scheduler::StepPlan& plan);
   void check_tokens(const scheduler::StepPlan& plan) const;
   bool is_decode(const scheduler::StepPlan& plan) const;
+  bool has_graphs() const { return runs_ahead() && options_.debug.decode_graphs; }
   void decode(const scheduler::StepPlan& plan);
+  void run_decode(bool is_whole);
+  void choose_tokens(std::size_t num_rows);
   void compute(const scheduler::StepPlan& plan);
   void list_input_tokens();
   void write_blocks(const scheduler::StepPlan& plan, const kernels::KvCopy* copies);
   const std::int32_t* draw_ids(const std::int32_t* tokens);
-  std::int64_t tile_size(std::size_t first) const;
   kernels::Matrix<float> logits(std::int64_t count) const;
   void write_logits(const std::int32_t* rows, std::int64_t count);
   void wait_after_failure();
@@ -116,9 +118,12 @@ class BackendAgent : public scheduler::ModelAgent {
   kernels::Matrix<const float> hidden_;
   const std::int32_t* logit_rows_ = nullptr;
   SampleRows sample_rows_;
+  DecodeShape shape_;  // of a decode step, as its arrays
+  model::InputArrays decode_arrays_;
+  bool is_put_off_ = false;  // the forward pass, to run with the choice
 
   Step steps_[kStepsMax];
-  int next_ = 0;         // index in steps_ and of the stream's marks
+  int next_ = 0;         // index in steps_, of the stream's marks, and turn of MappedMemory
   int num_started_ = 0;  // steps between choose() and collect(): the last ones before next_
   Clock::time_point last_finished_;
   bool is_lost_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "kernels/attention.h"
 #include "kernels/device_api.h"
@@ -35,14 +36,16 @@ DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
               std::clamp(power_of_two(blocks), rows * kSplitBlocks, rows * splits * kSplitBlocks)};
 }
 
-void DecodeGraphs::release(const Entry& entry) {
-  if (entry.graph != nullptr) {
-    stream_.device_api()->release(kernels::DeviceApi::HandleKind::kGraph, entry.graph);
+void DecodeGraphs::release(Entry& entry) {
+  for (void*& graph : entry.graphs) {
+    if (graph == nullptr) continue;
+    stream_.device_api()->release(kernels::DeviceApi::HandleKind::kGraph,
+                                  std::exchange(graph, nullptr));
   }
 }
 
 void DecodeGraphs::clear() {
-  for (const auto& [shape, entry] : graphs_) release(entry);
+  for (auto& [shape, entry] : graphs_) release(entry);
   graphs_.clear();
 }
 
@@ -67,18 +70,18 @@ void* DecodeGraphs::capture(const std::function<void()>& work) {
 }
 
 // Launches the graph, captured first if there is none; false if the capture fails.
-bool DecodeGraphs::launch(const DecodeShape& shape, Entry& entry,
+bool DecodeGraphs::launch(const DecodeShape& shape, int turn, Entry& entry,
                           const std::function<void()>& work) {
   try {
-    if (entry.graph == nullptr) entry.graph = capture(work);
-    stream_.device_api()->launch_graph(entry.graph, stream_.handle());
+    void*& graph = entry.graphs[turn];
+    if (graph == nullptr) graph = capture(work);
+    stream_.device_api()->launch_graph(graph, stream_.handle());
     return true;
   } catch (const DeviceError& error) {
     if (error.kind() == DeviceError::Kind::kSticky || error.kind() == DeviceError::Kind::kGone) {
       throw;
     }
     release(entry);
-    entry.graph = nullptr;
     entry.is_eager = true;
     log::warning("steps of " + std::to_string(shape.num_rows) + " rows over " +
                  std::to_string(shape.context_max) +
@@ -88,7 +91,7 @@ bool DecodeGraphs::launch(const DecodeShape& shape, Entry& entry,
   }
 }
 
-void DecodeGraphs::run(const DecodeShape& shape, std::int64_t num_moves,
+void DecodeGraphs::run(const DecodeShape& shape, int turn, std::int64_t num_moves,
                        const std::function<void()>& work) {
   if (num_moves != num_moves_) {
     clear();
@@ -98,7 +101,7 @@ void DecodeGraphs::run(const DecodeShape& shape, std::int64_t num_moves,
   Entry& entry = at->second;
   entry.last_used = ++num_runs_;
   if (graphs_.size() > kGraphsMax) drop_oldest();
-  if (is_new || entry.is_eager || !launch(shape, entry, work)) work();
+  if (is_new || entry.is_eager || !launch(shape, turn, entry, work)) work();
 }
 
 }  // namespace lmtp::agent

@@ -9,6 +9,7 @@
 
 #include "kernels/stream.h"
 #include "lmtp/agent/agent_options.h"
+#include "staged_memory.h"
 
 namespace lmtp::agent {
 
@@ -17,6 +18,7 @@ struct DecodeShape {
   int num_rows = 0;
   std::int32_t context_max = 0;
   std::int32_t num_table_blocks = 0;  // of all rows
+  bool chooses = false;               // the step's tokens, too: it has no masks
 
   auto operator<=>(const DecodeShape&) const = default;
 };
@@ -27,7 +29,7 @@ struct DecodeShape {
 DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
                          std::int32_t num_table_blocks);
 
-// Graphs take memory of the device: beyond so many the least recently used one is dropped.
+// Graphs take memory of the device: beyond so many shapes the least recently used one is dropped.
 inline constexpr int kGraphsMax = 32;
 
 // Owner: an agent; one thread.
@@ -39,24 +41,26 @@ class DecodeGraphs {
   DecodeGraphs(const DecodeGraphs&) = delete;
   DecodeGraphs& operator=(const DecodeGraphs&) = delete;
 
-  // `work` queues a step of that shape. It is called the first time, captured the second, and from
-  // then on the graph is launched instead; if it cannot be captured, `work` is called each time,
-  // and the log says so once. num_moves: how often memory that `work` uses has moved; if it has
-  // grown, all graphs are dropped. Throws what `work` does, and DeviceError if the device is lost.
-  void run(const DecodeShape& shape, std::int64_t num_moves, const std::function<void()>& work);
+  // `work` queues a step of that shape and turn (MappedMemory). It is called the first time,
+  // captured the next for each turn, and from then on the graph is launched instead; if it cannot
+  // be captured, `work` is called each time, and the log says so once. num_moves: how often memory
+  // that `work` uses has moved; if it has grown, all graphs are dropped. Throws what `work` does,
+  // and DeviceError if the device is lost.
+  void run(const DecodeShape& shape, int turn, std::int64_t num_moves,
+           const std::function<void()>& work);
 
  private:
   struct Entry {
-    void* graph = nullptr;  // null: not captured yet, or is_eager
-    bool is_eager = false;  // the capture failed
+    void* graphs[MappedMemory::kTurns] = {};  // null: not captured yet, or is_eager
+    bool is_eager = false;                    // a capture failed
     std::int64_t last_used = 0;
   };
 
   void clear();
-  void release(const Entry& entry);
+  void release(Entry& entry);
   void drop_oldest();
   void* capture(const std::function<void()>& work);
-  bool launch(const DecodeShape& shape, Entry& entry, const std::function<void()>& work);
+  bool launch(const DecodeShape& shape, int turn, Entry& entry, const std::function<void()>& work);
 
   kernels::Stream& stream_;
   std::map<DecodeShape, Entry> graphs_;

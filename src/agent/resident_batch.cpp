@@ -41,12 +41,19 @@ ResidentBatch::Layout::Layout(int rows_max, int context_length) {
   block_tables = take(rows * table_stride);
 }
 
+std::size_t ResidentBatch::mapped_bytes(std::size_t num_patches) const {
+  return sizeof(kernels::StepHeader) +
+         static_cast<std::size_t>(rows_max_) * sizeof(kernels::BatchRow) +
+         std::max<std::size_t>(num_patches, kernels::kStepPatchesRead) * sizeof(kernels::WordPatch);
+}
+
 // Zeros: all tables begin with block 0.
 ResidentBatch::ResidentBatch(kernels::Stream& stream, int rows_max, int context_length)
     : stream_(stream),
       rows_max_(rows_max),
       layout_(rows_max, context_length),
       memory_(kernels::Memory::allocate(stream.backend(), layout_.num_words * kWord)),
+      mapped_(stream, mapped_bytes(0)),
       sent_(static_cast<std::size_t>(rows_max)) {
   stream_.set_zero(memory_.data(), memory_.num_bytes());
 }
@@ -91,15 +98,14 @@ void ResidentBatch::patch(std::size_t at, const void* words, std::size_t count) 
 
 void ResidentBatch::prepare(const scheduler::StepPlan& plan, const scheduler::SlotTable& slots,
                             std::span<const std::int32_t> input_records,
-                            std::span<const kernels::SampleRow> sample_rows, int num_padded) {
+                            std::span<const kernels::SampleRow> sample_rows, int turn) {
   const std::size_t count = plan.rows.size();
-  LMTP_CHECK(count >= 1 && sample_rows.size() == count && input_records.size() == count &&
-                 num_padded >= static_cast<int>(count) && num_padded <= rows_max_,
-             count, sample_rows.size(), input_records.size(), num_padded);
+  LMTP_CHECK(count >= 1 && count <= static_cast<std::size_t>(rows_max_) &&
+                 sample_rows.size() == count && input_records.size() == count,
+             count, rows_max_, sample_rows.size(), input_records.size());
   patches_.clear();
   rows_.clear();
-  num_blocks_ = 0;
-  num_padded_ = num_padded;
+  std::int32_t num_blocks_before = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const scheduler::PlanRow& row = plan.rows[i];
     const scheduler::SlotState& state = slots.at(row.slot);
@@ -114,8 +120,8 @@ void ResidentBatch::prepare(const scheduler::StepPlan& plan, const scheduler::Sl
     rows_.push_back({.slot = row.slot,
                      .token = is_known ? state.tokens[position] : ~input_records[i],
                      .position = row.first_position,
-                     .first_block = num_blocks_});
-    num_blocks_ += num_blocks;
+                     .first_block = num_blocks_before});
+    num_blocks_before += num_blocks;
     const auto slot = static_cast<std::size_t>(row.slot);
     Sent& sent = sent_.at(slot);
     patch(layout_.block_tables + slot * layout_.table_stride + sent.num_blocks,
@@ -125,11 +131,24 @@ void ResidentBatch::prepare(const scheduler::StepPlan& plan, const scheduler::Sl
     patch(layout_.slot_samples + slot * kSampleRowWords, &sample_rows[i], kSampleRowWords);
     sent.is_sample = is_lasting(sample_rows[i]);
   }
+  mapped_.reserve(turn, mapped_bytes(patches_.size()));
+  *header() = {.num_patches = static_cast<std::int32_t>(patches_.size()),
+               .num_rows = static_cast<std::int32_t>(count),
+               .num_blocks = num_blocks_before};
+  std::ranges::copy(rows_, mapped_rows());
+  std::ranges::copy(patches_, mapped_patches());
 }
 
-void ResidentBatch::add_to(Upload& upload) {
-  uploaded_patches_ = upload.add(patches_);
-  uploaded_rows_ = upload.add(rows_);
+kernels::StepHeader* ResidentBatch::header() const {
+  return reinterpret_cast<kernels::StepHeader*>(mapped_.data());
+}
+
+kernels::BatchRow* ResidentBatch::mapped_rows() const {
+  return reinterpret_cast<kernels::BatchRow*>(header() + 1);
+}
+
+kernels::WordPatch* ResidentBatch::mapped_patches() const {
+  return reinterpret_cast<kernels::WordPatch*>(mapped_rows() + rows_max_);
 }
 
 std::int32_t* ResidentBatch::on_device(std::size_t at) const {
@@ -144,18 +163,17 @@ const kernels::SampleRow* ResidentBatch::sample_rows() const {
   return samples_on_device(layout_.samples);
 }
 
-model::InputArrays ResidentBatch::advance(const kernels::SampleRecord* records) {
-  kernels::step_batch(stream_, {.words = reinterpret_cast<std::uint32_t*>(on_device(0)),
-                                .patches = uploaded_patches_,
-                                .num_patches = static_cast<std::int64_t>(patches_.size()),
+void ResidentBatch::advance(int num_padded, const kernels::SampleRecord* records) {
+  LMTP_CHECK(num_padded <= rows_max_, num_padded, rows_max_);
+  kernels::step_batch(stream_, {.step = header(),
+                                .patches = mapped_patches(),
+                                .rows = mapped_rows(),
+                                .words = reinterpret_cast<std::uint32_t*>(on_device(0)),
                                 .slot_samples = samples_on_device(layout_.slot_samples),
                                 .block_tables = on_device(layout_.block_tables),
                                 .table_stride = static_cast<std::int64_t>(layout_.table_stride),
-                                .rows = uploaded_rows_,
-                                .num_rows = static_cast<std::int32_t>(rows_.size()),
-                                .num_blocks = num_blocks_,
                                 .records = records,
-                                .num_padded = num_padded_,
+                                .num_padded = num_padded,
                                 .ids = on_device(layout_.ids),
                                 .positions = on_device(layout_.positions),
                                 .slots = on_device(layout_.slots),
@@ -163,8 +181,11 @@ model::InputArrays ResidentBatch::advance(const kernels::SampleRecord* records) 
                                 .block_offsets = on_device(layout_.block_offsets),
                                 .table_starts = on_device(layout_.table_starts),
                                 .samples = samples_on_device(layout_.samples)});
-  return {.num_tokens = num_padded_,
-          .num_sequences = num_padded_,
+}
+
+model::InputArrays ResidentBatch::arrays(int num_padded) const {
+  return {.num_tokens = num_padded,
+          .num_sequences = num_padded,
           .chunk_max = 1,
           .ids = on_device(layout_.ids),
           .positions = on_device(layout_.positions),

@@ -1,5 +1,6 @@
 // ResidentBatch: what stays on the device of each running sequence, by its slot: its block table
-// and its sampling parameters. A decode step sends what has changed of them, and a few words a row.
+// and its sampling parameters. A decode step reads from the host's memory what has changed of them,
+// and a few words a row.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,7 @@
 
 namespace lmtp::agent {
 
-// For each plan note(), and for each decode step prepare(), add_to(), advance(). Owner: an agent;
-// one thread.
+// For each plan note(), and for each decode step prepare(), advance(). Owner: an agent; one thread.
 class ResidentBatch {
  public:
   // `stream` must outlive this. rows_max: most rows of a step, padding included, and slots.
@@ -32,7 +32,7 @@ class ResidentBatch {
 
   // Of the slots that are named here, what is on the device is not what it has to be.
   void note(const scheduler::SlotChanges& changes);
-  // All sampling parameters are sent again: the arrays that they point to have moved.
+  // All sampling parameters are written again: the arrays that they point to have moved.
   void forget_samples();
 
   // The size of a step.
@@ -43,21 +43,23 @@ class ResidentBatch {
   };
   static Extent extent_of(const scheduler::StepPlan& plan);
 
-  // Lists what is to be sent. input_records: for each row of the plan the record of the step before
-  // that holds its input token, or -1: it is known. sample_rows: of the plan's rows. num_padded: in
-  // [plan.rows.size(), rows_max]. REQUIRES: each row of the plan has one token, and logits of it.
+  // Writes what the step reads. input_records: for each row of the plan the record of the step
+  // before that holds its input token, or -1: it is known. sample_rows: of the plan's rows. turn:
+  // MappedMemory's. REQUIRES: each row of the plan has one token, and logits of it.
   void prepare(const scheduler::StepPlan& plan, const scheduler::SlotTable& slots,
                std::span<const std::int32_t> input_records,
-               std::span<const kernels::SampleRow> sample_rows, int num_padded);
-  // Adds it to an Upload, which must have room for upload_size() bytes.
-  std::size_t upload_size() const { return Upload::size_of(patches_) + Upload::size_of(rows_); }
-  void add_to(Upload& upload);
-  // Queues the op that makes the step's arrays, and returns them; the caller sets context_max and
-  // copies. For the same num_padded they are always at the same addresses.
-  // `records`: of the step before. REQUIRES: the upload was sent.
-  model::InputArrays advance(const kernels::SampleRecord* records);
+               std::span<const kernels::SampleRow> sample_rows, int turn);
+  // Words of what stays that the last prepare() changes.
+  std::size_t num_patches() const { return patches_.size(); }
+  // Queues the op that makes the step's arrays. A graph of it serves other steps of that turn and
+  // num_padded, until num_moves() is another. num_padded: in [plan.rows.size(), rows_max].
+  // `records`: of the step before.
+  void advance(int num_padded, const kernels::SampleRecord* records);
+  std::int64_t num_moves() const { return mapped_.num_moves(); }
 
-  // On the device, one for each row of the plan.
+  // They are always at the same addresses; the caller sets context_max and copies.
+  model::InputArrays arrays(int num_padded) const;
+  // On the device, one for each row of the plan, and of padding kSampleNothing.
   const kernels::SampleRow* sample_rows() const;
 
  private:
@@ -83,6 +85,10 @@ class ResidentBatch {
     bool is_sample = false;
   };
 
+  std::size_t mapped_bytes(std::size_t num_patches) const;
+  kernels::StepHeader* header() const;
+  kernels::BatchRow* mapped_rows() const;
+  kernels::WordPatch* mapped_patches() const;
   void patch(std::size_t at, const void* words, std::size_t count);
   std::int32_t* on_device(std::size_t at) const;
   kernels::SampleRow* samples_on_device(std::size_t at) const;
@@ -91,13 +97,10 @@ class ResidentBatch {
   const int rows_max_;
   const Layout layout_;
   kernels::Memory memory_;
+  MappedMemory mapped_;     // StepHeader, BatchRow [rows_max], WordPatch
   std::vector<Sent> sent_;  // by slot
   std::vector<kernels::WordPatch> patches_;
   std::vector<kernels::BatchRow> rows_;
-  const kernels::WordPatch* uploaded_patches_ = nullptr;
-  const kernels::BatchRow* uploaded_rows_ = nullptr;
-  std::int32_t num_blocks_ = 0;
-  int num_padded_ = 0;
 };
 
 }  // namespace lmtp::agent

@@ -34,9 +34,18 @@ void StagedMemory::send(std::size_t num_bytes) {
   stream_.device_api()->copy_to_device(stream_.handle(), device(), host(), num_bytes);
 }
 
-void StagedMemory::fetch(std::size_t num_bytes) {
-  if (is_host()) return;
-  stream_.device_api()->copy_to_host(stream_.handle(), host(), device(), num_bytes);
+MappedMemory::MappedMemory(kernels::Stream& stream, std::size_t num_bytes) : stream_(stream) {
+  for (kernels::Memory& buffer : buffers_) {
+    grow(buffer, num_bytes, stream.backend(), kernels::Memory::allocate_pinned);
+  }
+}
+
+void MappedMemory::reserve(int turn, std::size_t num_bytes) {
+  turn_ = turn;
+  kernels::Memory& buffer = buffers_[turn];
+  if (num_bytes <= buffer.num_bytes()) return;
+  ++num_moves_;
+  grow(buffer, num_bytes, stream_.backend(), kernels::Memory::allocate_pinned);
 }
 
 void Upload::begin(std::size_t num_bytes) {

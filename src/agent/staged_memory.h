@@ -1,5 +1,5 @@
-// Memory that grows on demand, on a device and, for copies to and from it, pinned on the host. On a
-// CPU both are one, and nothing is copied.
+// Memory that grows on demand: on a device and, for copies to it, pinned on the host; and of the
+// host alone, where ops reach it. On a CPU it is all the host's.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ using Allocate = kernels::Memory (*)(const kernels::Backend&, std::size_t num_by
 void grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
           Allocate allocate);
 
-// Memory of a device, and as much on the host, pinned, for copies to or from it. Two steps may be
-// in flight: on the host each has its own buffer. Owner: one thread.
+// Memory of a device, and as much on the host, pinned, for copies to it. Two steps may be in
+// flight: on the host each has its own buffer. Owner: one thread.
 class StagedMemory {
  public:
   // `stream` must outlive this.
@@ -36,9 +36,8 @@ class StagedMemory {
   }
   std::byte* device() const { return static_cast<std::byte*>(device_.data()); }
 
-  // Queue a copy of the first num_bytes: host to device, and back.
+  // Queues a copy of the first num_bytes.
   void send(std::size_t num_bytes);
-  void fetch(std::size_t num_bytes);
 
   bool is_host() const { return stream_.device_api() == nullptr; }
 
@@ -47,6 +46,29 @@ class StagedMemory {
   kernels::Memory host_[2];
   int turn_ = 0;
   kernels::Memory device_;
+};
+
+// Memory of the host that the ops read and write themselves, at addresses that stay. Two steps may
+// be in flight: each has a turn, 0 or 1, with a buffer of its own. Owner: one thread.
+class MappedMemory {
+ public:
+  static constexpr int kTurns = kernels::Stream::kNumMarks;
+
+  // Buffers of num_bytes. `stream` must outlive this. Throws what allocations do.
+  MappedMemory(kernels::Stream& stream, std::size_t num_bytes);
+
+  // Makes room for num_bytes and data() that turn's buffer, whose contents are lost if it grows.
+  // REQUIRES: the last step of that turn is over.
+  void reserve(int turn, std::size_t num_bytes);
+  std::byte* data() const { return static_cast<std::byte*>(buffers_[turn_].data()); }
+  // How often a buffer has grown: graphs captured before have the old address.
+  std::int64_t num_moves() const { return num_moves_; }
+
+ private:
+  kernels::Stream& stream_;
+  kernels::Memory buffers_[kTurns];
+  int turn_ = 0;
+  std::int64_t num_moves_ = 0;
 };
 
 // A step's arrays, packed into one buffer and sent to a device by one copy; on a CPU the arrays

@@ -30,10 +30,8 @@ std::size_t masks_bytes_max(int vocab_size, const BatchLimits& batch) {
              bytes_of<std::uint32_t>(mask_words_of(vocab_size));
 }
 
-std::size_t out_bytes_max(int vocab_size, const BatchLimits& batch) {
-  const auto num_top = static_cast<std::size_t>(std::min(kernels::kSampleTopMax, vocab_size));
-  return static_cast<std::size_t>(batch.max_tokens) *
-         (sizeof(kernels::SampleRecord) + bytes_of<kernels::TopToken>(num_top));
+std::size_t record_bytes(const BatchLimits& batch) {
+  return bytes_of<kernels::SampleRecord>(static_cast<std::size_t>(batch.max_tokens));
 }
 
 // Whether anything changes the logits before what is reported.
@@ -61,25 +59,25 @@ void list_targets(const scheduler::StepPlan& plan, std::vector<LogitTarget>& tar
   }
 }
 
-// A SCORE may ask for the best tokens at each position of a step.
 StepSampling::StepSampling(kernels::Stream& stream, int vocab_size, const BatchLimits& batch,
                            int num_logits)
     : stream_(stream),
       vocab_size_(vocab_size),
+      batch_(batch),
       shared_(stream, vocab_size, batch.rows_max()),
       count_of_(static_cast<std::size_t>(vocab_size)),
       raw_(kernels::Memory::allocate(stream.backend(), raw_bytes(vocab_size, num_logits))),
       masks_(stream),
-      out_(stream) {
+      records_(kernels::Memory::allocate(stream.backend(), record_bytes(batch))),
+      counts_to_(stream, 0),
+      out_(stream, out_bytes(static_cast<std::size_t>(batch.rows_max()), top_max())) {
   masks_.reserve(masks_bytes_max(vocab_size, batch));
-  out_.reserve(out_bytes_max(vocab_size, batch));
 }
 
 std::int64_t StepSampling::num_bytes(int vocab_size, const BatchLimits& batch, int num_logits) {
   return SharedArrays::num_bytes(vocab_size, batch.rows_max()) +
          static_cast<std::int64_t>(raw_bytes(vocab_size, num_logits) +
-                                   masks_bytes_max(vocab_size, batch) +
-                                   out_bytes_max(vocab_size, batch));
+                                   masks_bytes_max(vocab_size, batch) + record_bytes(batch));
 }
 
 // Appends to counts_ what has been counted.
@@ -106,7 +104,7 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
   const auto next = static_cast<std::size_t>(next_position(row, target));
   const SamplingParams& params = state.params;
   kernels::SampleRow sample_row;
-  sample_row.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
+  sample_row.num_top = std::min(params.top_logprobs, top_max());
   if (target.index < row.num_scored) {
     sample_row.scored = state.tokens.at(next);
     if (params.raw_logprobs) return sample_row;  // nothing is drawn by what edits would change
@@ -157,7 +155,7 @@ bool StepSampling::upload_shared(const scheduler::StepPlan& plan,
 }
 
 bool StepSampling::prepare(const scheduler::StepPlan& plan, scheduler::SlotTable& slots,
-                           const std::vector<LogitTarget>& targets) {
+                           const std::vector<LogitTarget>& targets, int turn) {
   targets_ = targets;
   const bool has_moved = upload_shared(plan, slots);
   rows_.clear();
@@ -170,22 +168,32 @@ bool StepSampling::prepare(const scheduler::StepPlan& plan, scheduler::SlotTable
     positions_.push_back(next_position(row, target) - 1);
     top_stride_ = std::max(top_stride_, rows_.back().num_top);
   }
-  out_.reserve(out_bytes());
+  // The same in each decode step, for its graph. A SCORE may have many more rows.
+  if (rows_.size() <= static_cast<std::size_t>(batch_.rows_max())) top_stride_ = top_max();
+  out_.reserve(turn, out_bytes(rows_.size(), top_stride_));
+  counts_to_.reserve(turn, bytes_of<kernels::TokenCount>(counts_.size()));
+  std::ranges::copy(counts_, reinterpret_cast<kernels::TokenCount*>(counts_to_.data()));
   return has_moved;
 }
 
-std::size_t StepSampling::out_bytes() const {
-  const std::size_t num_top = rows_.size() * static_cast<std::size_t>(top_stride_);
-  return record_bytes() + bytes_of<kernels::TopToken>(num_top);
+int StepSampling::top_max() const { return std::min(kernels::kSampleTopMax, vocab_size_); }
+
+std::size_t StepSampling::out_bytes(std::size_t num_rows, int top_stride) const {
+  return record_bytes(batch_) +
+         bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(top_stride));
+}
+
+kernels::SampleRecord* StepSampling::sent_records() const {
+  return reinterpret_cast<kernels::SampleRecord*>(out_.data());
+}
+
+kernels::TopToken* StepSampling::sent_top() const {
+  return reinterpret_cast<kernels::TopToken*>(out_.data() + record_bytes(batch_));
 }
 
 SampleRows StepSampling::add_rows(Upload& upload) const {
   const kernels::SampleRow* rows = upload.add(rows_);
   return {.rows = rows, .positions = upload.add(positions_)};
-}
-
-std::size_t StepSampling::record_bytes() const {
-  return bytes_of<kernels::SampleRecord>(rows_.size());
 }
 
 void StepSampling::set_masks(std::span<const scheduler::RowMask> masks,
@@ -220,45 +228,43 @@ void StepSampling::set_masks(std::span<const scheduler::RowMask> masks,
 
 void StepSampling::choose(const SampleRows& rows, std::size_t first,
                           kernels::Matrix<float> logits) {
-  LMTP_CHECK(first + static_cast<std::size_t>(logits.rows) <= rows_.size(), first, logits.rows,
-             rows_.size());
-  std::byte* out = out_.device();
-  auto* top = reinterpret_cast<kernels::TopToken*>(out + record_bytes());
+  LMTP_CHECK(
+      first + static_cast<std::size_t>(logits.rows) <= static_cast<std::size_t>(batch_.max_tokens),
+      first, logits.rows, batch_.max_tokens);
   const std::byte* masks = masks_.device();
-  const bool has_masks = !mask_of_.empty();
   kernels::sample(
       stream_,
       {.logits = logits,
        .rows = rows.rows + first,
        .positions = rows.positions + first,
-       .counts = uploaded_counts_,
+       .counts = reinterpret_cast<const kernels::TokenCount*>(counts_to_.data()),
        .ids = rows.ids == nullptr ? nullptr : rows.ids + first,
-       .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
-       .top = top + first * static_cast<std::size_t>(top_stride_),
+       .records = static_cast<kernels::SampleRecord*>(records_.data()) + first,
+       .sent = sent_records() + first,
+       .top = sent_top() + first * static_cast<std::size_t>(top_stride_),
        .top_stride = top_stride_,
        .raw = kernels::make_matrix(raw_.floats(), logits.rows, std::int64_t{vocab_size_}),
-       .masks = has_masks
+       .masks = has_masks()
                     ? reinterpret_cast<const std::uint32_t*>(masks + Upload::size_of(mask_of_))
                     : nullptr,
        .mask_words = static_cast<std::int64_t>(mask_words_of(vocab_size_)),
-       .mask_of = has_masks ? reinterpret_cast<const std::int32_t*>(masks) + first : nullptr});
+       .mask_of = has_masks() ? reinterpret_cast<const std::int32_t*>(masks) + first : nullptr});
 }
 
-void StepSampling::fetch(PendingTokens& tokens) {
+void StepSampling::list(PendingTokens& tokens) const {
   tokens.rows.clear();
-  if (rows_.empty()) return;
-  out_.fetch(out_bytes());
   tokens.top_stride = top_stride_;
-  tokens.out = out_.host();
+  tokens.records = sent_records();
+  tokens.top = sent_top();
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const bool is_masked = !mask_of_.empty() && mask_of_[i] >= 0;
+    const bool is_masked = has_masks() && mask_of_[i] >= 0;
     tokens.rows.push_back({targets_[i], rows_[i].scored < 0 || rows_[i].num_top > 0, is_masked});
   }
 }
 
 void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
-  const auto* records = reinterpret_cast<const kernels::SampleRecord*>(tokens.out);
-  const auto* top = reinterpret_cast<const kernels::TopToken*>(records + tokens.rows.size());
+  const kernels::SampleRecord* records = tokens.records;
+  const kernels::TopToken* top = tokens.top;
   for (std::size_t i = 0; i < tokens.rows.size(); ++i, top += tokens.top_stride) {
     const LogitTarget& target = tokens.rows[i].target;
     scheduler::RowResult& row = result.rows[static_cast<std::size_t>(target.plan_row)];

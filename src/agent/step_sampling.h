@@ -1,5 +1,6 @@
 // StepSampling: from rows of logits to a step's result. The sampling parameters of each row are
-// uploaded, and one small record for each comes back. On a device two steps may be in flight.
+// uploaded, and the op writes one small record for each to the host's memory. On a device two steps
+// may be in flight.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +42,7 @@ inline const Error kNothingPossible{
     "constraint: none of the tokens that it allows here is possible by logit_bias, mask and "
     "min_tokens"};
 
-// Tokens that are being copied back from the device.
+// Tokens that the device writes.
 struct PendingTokens {
   struct Row {
     LogitTarget target;
@@ -50,14 +51,15 @@ struct PendingTokens {
   };
   std::vector<Row> rows;
   int top_stride = 0;
-  const std::byte* out = nullptr;  // in host memory: records, then top tokens
+  const kernels::SampleRecord* records = nullptr;  // in host memory, as top tokens
+  const kernels::TopToken* top = nullptr;
 };
 
 // Writes the tokens to the result's rows. A row whose logits are not numbers becomes the error of
 // its plan row alone; behind a draft they end that row's tokens instead. top_logprobs are best
 // first and ties by the lowest id, those of probability 0 left out, with the chosen token at their
 // end where it is not among them; empty for a scored token that asks for none. REQUIRES: the stream
-// has executed the copy.
+// has executed choose().
 void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result);
 
 // Sampling parameters of rows of logits, where the ops run.
@@ -77,45 +79,48 @@ class StepSampling {
   static std::int64_t num_bytes(int vocab_size, const BatchLimits& batch, int num_logits);
 
   // Makes a step's sample rows, one for each target, and uploads the biases and masks that are not
-  // on the device yet. Counts the tokens of slots with penalties. True: rows made before point to
-  // where their biases and masks are no more.
+  // on the device yet. Counts the tokens of slots with penalties. turn: MappedMemory's. True: rows
+  // made before point to where their biases and masks are no more.
   bool prepare(const scheduler::StepPlan& plan, scheduler::SlotTable& slots,
-               const std::vector<LogitTarget>& targets);
-  // The sample rows made by prepare(), on the host: a ResidentBatch uploads them itself.
+               const std::vector<LogitTarget>& targets, int turn);
+  // The sample rows made by prepare(), on the host: a ResidentBatch sends them itself.
   std::span<const kernels::SampleRow> rows() const { return rows_; }
-  // Uploads the sample rows (unless a ResidentBatch does) and the token counts (always); the Upload
-  // must have room for rows_size() and counts_size() bytes.
+  // Otherwise uploads them; the Upload must have room for rows_size() bytes.
   std::size_t rows_size() const { return Upload::size_of(rows_) + Upload::size_of(positions_); }
   SampleRows add_rows(Upload& upload) const;
-  std::size_t counts_size() const { return Upload::size_of(counts_); }
-  void add_counts(Upload& upload) { uploaded_counts_ = upload.add(counts_); }
   // Which tokens may be drawn (ModelAgent::choose); writes to the result which rows are skipped or
   // fail. REQUIRES: after prepare(), before choose(); none, or one for each row of its plan.
   void set_masks(std::span<const scheduler::RowMask> masks, scheduler::StepResult& result);
-  // Queues the sampling for the targets [first, first + logits.rows). `rows`: of all targets.
-  // logits: [rows, vocab_size] on the device, edited in place. REQUIRES: the upload was sent.
+  bool has_masks() const { return !mask_of_.empty(); }
+  // Queues the sampling for the targets [first, first + logits.rows), padding included. `rows`: of
+  // all targets. logits: [rows, vocab_size] on the device, edited in place. A graph of it serves
+  // other steps of that turn that have no masks, at most rows_max targets, and sample rows at the
+  // same place, until num_moves() is another. REQUIRES: the upload was sent.
   void choose(const SampleRows& rows, std::size_t first, kernels::Matrix<float> logits);
-  // Queues the copy of the tokens to the host, where they are valid until the next fetch() but one.
-  // REQUIRES: choose() was called for all targets; the copy of the fetch() before the last is done.
-  void fetch(PendingTokens& tokens);
+  std::int64_t num_moves() const { return counts_to_.num_moves() + out_.num_moves(); }
+  // Says what the sampling writes and where: valid until the next prepare() of that turn.
+  void list(PendingTokens& tokens) const;
 
   // On the device, one for each target of the last choose(); valid for ops queued before the next
-  // choose(). A prepare() for at most as many targets and top tokens does not move them.
+  // choose(). They do not move.
   const kernels::SampleRecord* records() const {
-    return reinterpret_cast<const kernels::SampleRecord*>(out_.device());
+    return static_cast<const kernels::SampleRecord*>(records_.data());
   }
 
  private:
   bool upload_shared(const scheduler::StepPlan& plan, const scheduler::SlotTable& slots);
   kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, scheduler::SlotState& state,
                                      const LogitTarget& target);
-  std::size_t record_bytes() const;
-  std::size_t out_bytes() const;
+  int top_max() const;
+  std::size_t out_bytes(std::size_t num_rows, int top_stride) const;
+  kernels::SampleRecord* sent_records() const;
+  kernels::TopToken* sent_top() const;
   void add_counts_of(const scheduler::SlotState& state);
   void count_tokens(const scheduler::SlotState& state, std::size_t num_tokens);
 
   kernels::Stream& stream_;
   const int vocab_size_;
+  const BatchLimits batch_;
   SharedArrays shared_;
   std::vector<LogitTarget> targets_;
   std::vector<kernels::SampleRow> rows_;     // of the targets
@@ -124,11 +129,12 @@ class StepSampling {
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
   std::vector<SharedArray> used_;            // biases and masks of the targets
   const kernels::Memory raw_;                // [rows of logits, vocab_size] f32: SampleArgs::raw
-  const kernels::TokenCount* uploaded_counts_ = nullptr;
-  std::vector<std::int32_t> mask_of_;  // of the targets, in masks_; empty: none has one
-  StagedMemory masks_;                 // mask_of_, then the masks
+  std::vector<std::int32_t> mask_of_;        // of the targets, in masks_; empty: none has one
+  StagedMemory masks_;                       // mask_of_, then the masks
   int top_stride_ = 0;
-  StagedMemory out_;  // records of all targets, then their top tokens
+  const kernels::Memory records_;  // [batch.max_tokens] where the ops run
+  MappedMemory counts_to_;         // counts_
+  MappedMemory out_;               // records [batch.max_tokens], then top tokens [.., top_stride_]
 };
 
 }  // namespace lmtp::agent

@@ -83,13 +83,6 @@ MaskPool::~MaskPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool MaskPool::is_wanted(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler) {
-  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
-    if (masked(plan, i, scheduler) != nullptr) return true;
-  }
-  return false;
-}
-
 void MaskPool::begin(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler) {
   masks_.clear();
   of_row_.assign(plan.rows.size(), nullptr);

@@ -28,9 +28,6 @@ class MaskPool {
   MaskPool(const MaskPool&) = delete;
   MaskPool& operator=(const MaskPool&) = delete;
 
-  // Whether any row of the plan draws a token and its sequence has a MaskSource.
-  static bool is_wanted(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler);
-
   // Begins the masks of these rows; one that was late is kept while it is of use. The threads are
   // started with the first mask that a source does not compute itself, and sleep where there is
   // none. REQUIRES: the plan's sequences have all their tokens.

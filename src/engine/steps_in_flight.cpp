@@ -29,7 +29,7 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
     if (!step.is_ahead) begin_masks(scheduler);
     // One that does not run ahead would compute now, before the last step is delivered.
     if (!agent.runs_ahead()) return {};
-    step.is_chosen = !MaskPool::is_wanted(plan, scheduler);
+    step.is_chosen = !plan.waits_for_masks;
     Result<void> done = forward(agent, plan);
     return done && step.is_chosen ? choose(agent, {}) : std::move(done);
   });

@@ -205,6 +205,7 @@ bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
   making_->sequences.push_back(&sequence);
   making_->plan.num_tokens += row.num_tokens;
   making_->plan.num_logits += row.num_logits;
+  if (sequence.mask_source != nullptr && row.draws()) making_->plan.waits_for_masks = true;
   return true;
 }
 

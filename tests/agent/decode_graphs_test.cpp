@@ -11,6 +11,7 @@
 #include "kernels/attention.h"
 #include "kernels/device_api.h"
 #include "kernels/worker_pool.h"
+#include "staged_memory.h"
 
 namespace lmtp::agent {
 namespace {
@@ -57,6 +58,25 @@ TEST(DecodeShapeTest, ALongStreamAmongShortOnesIsNotTakenForManyLongOnes) {
   EXPECT_LE(shape.num_table_blocks, 2 * (255 + blocks_of(kLongest)));
 }
 
+TEST(MappedMemoryTest, ABufferThatGrowsIsCountedAndThatOfTheOtherTurnStays) {
+  kernels::WorkerPool pool(1);
+  kernels::Stream stream(testing::device_under_test(), pool);
+  MappedMemory memory(stream, 16);
+  EXPECT_EQ(memory.num_moves(), 0);
+  memory.reserve(0, 16);
+  std::byte* first = memory.data();
+  memory.reserve(1, 16);
+  std::byte* second = memory.data();
+  EXPECT_NE(first, second);
+  memory.reserve(0, std::size_t{4} << 20);
+  EXPECT_EQ(memory.num_moves(), 1);
+  memory.data()[(std::size_t{4} << 20) - 1] = std::byte{1};
+  memory.reserve(1, 16);
+  EXPECT_EQ(memory.data(), second);
+  memory.reserve(0, 16);
+  EXPECT_EQ(memory.num_moves(), 1);
+}
+
 // Graphs on the device under test, but for those that it refuses.
 class DecodeGraphsTest : public ::testing::Test {
  protected:
@@ -90,11 +110,11 @@ class DecodeGraphsTest : public ::testing::Test {
     graphs_.emplace(*stream_);
   }
 
-  // How often the work itself was called, in `times` steps.
+  // How often the work itself was called, in `times` steps, by turns.
   int run(const DecodeShape& shape, int times) {
     int num_calls = 0;
     for (int i = 0; i < times; ++i) {
-      graphs_->run(shape, 0, [&] { ++num_calls; });
+      graphs_->run(shape, i % MappedMemory::kTurns, 0, [&] { ++num_calls; });
     }
     return num_calls;
   }
@@ -115,9 +135,12 @@ int DecodeGraphsTest::num_graphs_;
 bool DecodeGraphsTest::refuses_captures_;
 bool DecodeGraphsTest::refuses_launches_;
 
-TEST_F(DecodeGraphsTest, AShapeRunsOnceIsCapturedOnceAndIsAGraphThen) {
-  EXPECT_EQ(run({1, 256, 16}, 6), 2);
-  EXPECT_EQ(num_graphs_, 1);
+TEST_F(DecodeGraphsTest, AShapeRunsOnceIsCapturedOnceATurnAndIsAGraphThen) {
+  EXPECT_EQ(run({1, 256, 16}, 6), 3);
+  EXPECT_EQ(num_graphs_, 2);
+  EXPECT_EQ(run({.num_rows = 1, .context_max = 256, .num_table_blocks = 16, .chooses = true}, 6),
+            3);
+  EXPECT_EQ(num_graphs_, 4);
 }
 
 TEST_F(DecodeGraphsTest, WhereNoGraphCanBeHadStepsRunWithout) {
@@ -130,7 +153,7 @@ TEST_F(DecodeGraphsTest, WhereNoGraphCanBeHadStepsRunWithout) {
   refuses_launches_ = false;
   EXPECT_EQ(run({2, 256, 32}, 3), 3);
   EXPECT_EQ(num_graphs_, 0);
-  EXPECT_EQ(run({4, 256, 64}, 5), 2);  // others have theirs
+  EXPECT_EQ(run({4, 256, 64}, 5), 3);  // others have theirs
 }
 
 TEST_F(DecodeGraphsTest, ALostDeviceIsNotTakenForAMissingGraph) {
@@ -142,11 +165,11 @@ TEST_F(DecodeGraphsTest, ALostDeviceIsNotTakenForAMissingGraph) {
 
 TEST_F(DecodeGraphsTest, TheLeastRecentlyUsedGoes) {
   for (int splits = 1; splits <= 3 * kGraphsMax; ++splits) {
-    run({1, splits * kAttentionSplit, 16 * splits}, 2);
-    EXPECT_LE(num_graphs_, kGraphsMax);
-    EXPECT_LE(run({2, 256, 32}, 1), splits <= 2 ? 1 : 0);  // used all the time: it stays
+    run({1, splits * kAttentionSplit, 16 * splits}, 3);
+    EXPECT_LE(num_graphs_, MappedMemory::kTurns * kGraphsMax);
+    EXPECT_LE(run({2, 256, 32}, 2), splits <= 2 ? 2 : 0);  // used all the time: it stays
   }
-  EXPECT_EQ(num_graphs_, kGraphsMax);
+  EXPECT_EQ(num_graphs_, MappedMemory::kTurns * kGraphsMax);
   graphs_.reset();
   EXPECT_EQ(num_graphs_, 0);
 }

@@ -94,10 +94,9 @@ class StepSamplingTest : public ::testing::Test {
     scheduler::StepResult result;
     agent::list_targets(plan, targets, result);
     agent::Upload upload(stream);
-    sampling.prepare(plan, slots, targets);
-    upload.begin(sampling.rows_size() + sampling.counts_size());
+    sampling.prepare(plan, slots, targets, 1);
+    upload.begin(sampling.rows_size());
     const agent::SampleRows sample_rows = sampling.add_rows(upload);
-    sampling.add_counts(upload);
     upload.send();
     // By two tiles, where there are two rows.
     const std::int64_t tile = (logits.rows + 1) / 2;
@@ -107,7 +106,7 @@ class StepSamplingTest : public ::testing::Test {
                       testing::slice_rows(logits, tile, logits.rows - tile));
     }
     agent::PendingTokens tokens;
-    sampling.fetch(tokens);
+    sampling.list(tokens);
     stream.synchronize();
     agent::read_tokens(tokens, result);
     return result;

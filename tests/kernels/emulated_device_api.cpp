@@ -54,13 +54,18 @@ void* allocate(std::size_t num_bytes) {
   return memory;
 }
 
+// Of what this thread has put: all but launches by themselves, and those that were asked about.
+thread_local std::int64_t num_others = 0;
+
 void copy(void*, void* to, const void* from, std::size_t num_bytes) {
   if (num_bytes > 0) {
+    ++num_others;
     cuda_emulation::put([=] { std::memcpy(to, from, num_bytes); });
   }
 }
 
 void set_zero(void*, void* to, std::size_t num_bytes) {
+  ++num_others;
   cuda_emulation::put([=] { std::memset(to, 0, num_bytes); });
 }
 
@@ -73,6 +78,7 @@ void* end_capture(void*) { return new Graph(cuda_emulation::end_recording()); }
 
 void launch_graph(void* graph, void*) {
   ++graph_launches;
+  num_others += std::ssize(*static_cast<const Graph*>(graph));
   for (const cuda_emulation::Launch& launch : *static_cast<const Graph*>(graph)) {
     cuda_emulation::submit(launch.shape, launch.thread);
   }
@@ -156,6 +162,12 @@ int take_atomics_max() { return cuda_emulation::take_atomics_max(); }
 std::int64_t take_bytes_loaded() { return std::exchange(cuda_emulation::bytes_loaded, 0); }
 
 int take_num_launches() { return cuda_emulation::take_num_launches(); }
+
+int take_num_single_launches() {
+  const std::int64_t count = cuda_emulation::num_put() - kernels::cuda::num_others;
+  kernels::cuda::num_others += count;
+  return static_cast<int>(count);
+}
 
 bool set_backward_sums(bool backward) {
   cuda_emulation::set_backward_sums(backward);

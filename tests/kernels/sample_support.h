@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -53,6 +56,23 @@ struct DrawMasks {
   std::vector<std::int32_t> of;
 };
 
+inline std::vector<SampleOutcome> outcomes_of(std::size_t count,
+                                              const std::vector<kernels::SampleRecord>& records,
+                                              const std::vector<kernels::TopToken>& top,
+                                              std::int32_t top_stride) {
+  std::vector<SampleOutcome> outcomes;
+  for (std::size_t i = 0; i < count; ++i) {
+    SampleOutcome outcome{.record = records[i], .top = {}};
+    for (int k = 0; k < records[i].num_top; ++k) {
+      const auto& entry =
+          top[i * static_cast<std::size_t>(top_stride) + static_cast<std::size_t>(k)];
+      outcome.top.emplace_back(entry.id, entry.logprob);
+    }
+    outcomes.push_back(std::move(outcome));
+  }
+  return outcomes;
+}
+
 // All rows by one call of the op. REQUIRES: all have as many logits.
 inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
                                          const std::vector<SampleCase>& cases,
@@ -92,36 +112,34 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
     top_stride = std::max(top_stride, row.num_top);
     rows.push_back(row);
   }
+  // Behind them one that is passed over.
+  logits.resize(logits.size() + static_cast<std::size_t>(width), NAN);
+  rows.emplace_back().scored = kernels::kSampleNothing;
   std::vector<float> raw(logits.size());
   const DrawMasks masks(cases);
-  std::vector<kernels::SampleRecord> records(cases.size());
+  std::vector<kernels::SampleRecord> records(rows.size(), {.token = -7});
+  std::vector<kernels::SampleRecord> sent = records;
   std::vector<kernels::TopToken> top(cases.size() * static_cast<std::size_t>(top_stride));
   kernels::WorkerPool pool(num_threads);
   kernels::Stream stream(backend, pool);
-  kernels::sample(stream, {.logits = kernels::make_matrix(logits.data(), count, width),
+  kernels::sample(stream, {.logits = kernels::make_matrix(logits.data(), count + 1, width),
                            .rows = rows.data(),
                            .positions = positions.data(),
                            .counts = counts.data(),
                            .ids = inputs.data(),
                            .records = records.data(),
+                           .sent = sent.data(),
                            .top = top.data(),
                            .top_stride = top_stride,
-                           .raw = kernels::make_matrix(raw.data(), count, width),
+                           .raw = kernels::make_matrix(raw.data(), count + 1, width),
                            .masks = masks.words.data(),
                            .mask_words = masks.row_words,
                            .mask_of = masks.words.empty() ? nullptr : masks.of.data()});
   stream.synchronize();
-  std::vector<SampleOutcome> outcomes;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    SampleOutcome outcome{.record = records[i], .top = {}};
-    for (int k = 0; k < records[i].num_top; ++k) {
-      const auto& entry =
-          top[i * static_cast<std::size_t>(top_stride) + static_cast<std::size_t>(k)];
-      outcome.top.emplace_back(entry.id, entry.logprob);
-    }
-    outcomes.push_back(std::move(outcome));
-  }
-  return outcomes;
+  EXPECT_EQ(records.back().token, -7);
+  EXPECT_TRUE(
+      std::ranges::equal(std::as_bytes(std::span(sent)), std::as_bytes(std::span(records))));
+  return outcomes_of(cases.size(), records, top, top_stride);
 }
 
 inline SampleOutcome sample(const kernels::Backend& backend, const SampleCase& one) {

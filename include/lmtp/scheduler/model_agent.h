@@ -49,12 +49,13 @@ class ModelAgent {
 
   virtual AgentInfo info() const = 0;
 
-  // Runs the forward pass, up to the logits. After an error the step is over, and no KV written by
-  // it may be relied upon. REQUIRES: plan is not empty and its blocks are < info().num_blocks; the
-  // step before was chosen, has failed or is given up, and unless runs_ahead() it was collected.
-  // The plan stays unchanged until choose() returns. Its changes follow those of all plans before
-  // it; after an error of forward(), choose() or collect() the next plan that is not made ahead
-  // starts whatever runs anew.
+  // Runs the forward pass, up to the logits; where the plan does not wait for masks, it may leave
+  // that to choose(), which is to follow at once. After an error the step is over, and no KV
+  // written by it may be relied upon. REQUIRES: plan is not empty and its blocks are <
+  // info().num_blocks; the step before was chosen, has failed or is given up, and unless
+  // runs_ahead() it was collected. The plan stays unchanged until choose() returns. Its changes
+  // follow those of all plans before it; after an error of forward(), choose() or collect() the
+  // next plan that is not made ahead starts whatever runs anew.
   virtual Result<void> forward(const StepPlan& plan) = 0;
 
   // Chooses the tokens of the step that was forwarded. masks: one for each row of its plan, or

@@ -137,6 +137,8 @@ struct StepPlan {
   int num_admissions = 0;               // of `admitted`, and of preempted sequences
   int num_tokens = 0;                   // sum over rows
   int num_logits = 0;                   // sum over rows
+  // A row's sequence has a MaskSource, and the row draws: choose() comes later than forward().
+  bool waits_for_masks = false;
 
   bool empty() const { return rows.empty(); }
   void clear();  // keeps memory
@@ -159,6 +161,7 @@ inline void StepPlan::clear() {
   admitted.clear();
   notices.clear();
   num_admissions = num_tokens = num_logits = 0;
+  waits_for_masks = false;
 }
 
 // What a row of a plan may draw, beside what its parameters say. The log probabilities that are

@@ -46,7 +46,9 @@ struct DeviceApi {
   void (*wait)(void* event);
   // 256-byte aligned, contents undefined. Waits for all running work.
   void* (*allocate)(std::size_t num_bytes);
-  // Page-locked host memory: copies from and to it are asynchronous.
+  // Page-locked host memory: copies from and to it are asynchronous, and kernels read and write it
+  // at the same address: what was written before they were launched, and for whoever has waited
+  // for them.
   void* (*allocate_pinned)(std::size_t num_bytes);
   // REQUIRES: both sides stay unchanged until the stream has executed the copy.
   void (*copy_to_device)(void* stream, void* to, const void* from, std::size_t num_bytes);

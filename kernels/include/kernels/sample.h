@@ -19,8 +19,10 @@ namespace lmtp::kernels {
 
 // Maximum of SampleRow::num_top.
 inline constexpr int kSampleTopMax = 1024;
+// As SampleRow::scored: the row is passed over, and nothing is written.
+inline constexpr std::int32_t kSampleNothing = -2;
 
-struct TokenCount {
+struct alignas(8) TokenCount {
   std::int32_t id = 0;
   std::int32_t count = 0;
 };
@@ -28,7 +30,8 @@ struct TokenCount {
 // Sampling parameters of one row. Arrays are where the ops run; ids distinct and in [0,
 // logits.columns). Without padding: rows are sent word by word.
 struct SampleRow : DrawParams {
-  std::int32_t scored = -1;         // token whose log probability is computed; negative: draw one
+  // Token whose log probability is computed; negative: draw one, but for kSampleNothing.
+  std::int32_t scored = -1;
   std::int32_t num_top = 0;         // [0, min(kSampleTopMax, logits.columns)]
   std::int64_t first_count = 0;     // of SampleArgs::counts
   std::int64_t num_counts = 0;      // 0 without penalties
@@ -91,6 +94,7 @@ struct SampleArgs {
   const TokenCount* counts = nullptr;       // of the sequences so far, indexed by rows
   const std::int32_t* ids = nullptr;        // [m] input tokens, where a row counts its own
   SampleRecord* records = nullptr;          // [m]
+  SampleRecord* sent = nullptr;             // [m] the same once more, for the host; null: not
   TopToken* top = nullptr;                  // [m, top_stride], best first
   std::int64_t top_stride = 0;              // >= num_top of every row
   // [m, vocabulary] written, where any row is_raw, has one of the masks, or draws by typical_p.
