@@ -10,6 +10,7 @@ import threading
 import time
 
 KILLED = -9  # the exit code of what ran out of time
+END_SECONDS = 10
 END = '{"what": "end"}'  # the last line of an answer
 
 
@@ -34,12 +35,12 @@ class PeerProcess:
                     break
                 said.append(line)
             else:
-                code = self.process.wait()
+                code = self.end()
         except queue.Empty:
             said.append(f"ended after {seconds:.0f} s\n")
             code = KILLED
         except BrokenPipeError:  # it ended between two questions
-            code = self.process.wait()
+            code = self.end()
         finally:
             if code != 0:
                 self.close()
@@ -52,7 +53,16 @@ class PeerProcess:
             stderr=subprocess.STDOUT, text=True, errors="replace",
         )  # fmt: skip
         self.lines = queue.SimpleQueue()
-        threading.Thread(target=read_lines, args=(self.process.stdout, self.lines)).start()
+        threading.Thread(
+            target=read_lines, args=(self.process.stdout, self.lines), daemon=True
+        ).start()
+
+    def end(self):
+        """The exit code of one that has closed its output; never 0, since it has not answered."""
+        try:
+            return self.process.wait(END_SECONDS) or 1
+        except subprocess.TimeoutExpired:
+            return KILLED
 
     def close(self):
         if self.process is not None:

@@ -201,6 +201,7 @@ def main():
             getattr(peer, what)(*arguments)
         peer.forget()
         if not once:
+            print()  # what a library has printed may lack its end of line
             say(what="end")
 
 
