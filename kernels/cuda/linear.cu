@@ -1,8 +1,10 @@
 #include "cuda/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "cuda/linear_launch.cuh"
@@ -187,10 +189,20 @@ TiledPlan tiled_plan(const TiledProblem& problem, LinearKernel kernel, int split
 // would be a block a multiprocessor where 64x64 is half a one, but loads half as much again, and by
 // the estimate then waits for L2 longer.
 TiledPlan tiled_plan_for(const TiledProblem& problem, int num_multiprocessors, bool may_split) {
-  const CostlyPlan whole = best_plan(problem, num_multiprocessors, false);
-  if (!may_split) return whole.plan;
-  const CostlyPlan shared = best_plan(problem, num_multiprocessors, true);
-  return shared.cost < whole.cost / 10 * 9 ? shared.plan : whole.plan;
+  // Each launch asks twice, for the memory and for the kernel, and there are some fifty to compare.
+  using Key = std::array<std::int64_t, 7>;
+  constexpr std::size_t kPlansMax = 4096;
+  thread_local std::map<Key, TiledPlan> known;
+  const Key key = {num_tiles(problem.m), problem.n,           problem.k_tiles, problem.slices.count,
+                   problem.is_exact,     num_multiprocessors, may_split};
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  if (known.size() == kPlansMax) known.clear();
+  CostlyPlan best = best_plan(problem, num_multiprocessors, false);
+  if (may_split) {
+    const CostlyPlan shared = best_plan(problem, num_multiprocessors, true);
+    if (shared.cost < best.cost / 10 * 9) best = shared;
+  }
+  return known[key] = best.plan;
 }
 
 SplitBytes linear_split_bytes(ElementType type, std::int64_t m, std::int64_t n, std::int64_t k) {
