@@ -44,6 +44,7 @@ void DecodeGraphs::release(Entry& entry) {
   }
 }
 
+// Those that run are freed when they are over (cudaGraphExecDestroy).
 void DecodeGraphs::clear() {
   for (auto& [shape, entry] : graphs_) release(entry);
   graphs_.clear();

@@ -69,7 +69,7 @@ StepSampling::StepSampling(kernels::Stream& stream, int vocab_size, const BatchL
       raw_(kernels::Memory::allocate(stream.backend(), raw_bytes(vocab_size, num_logits))),
       masks_(stream),
       records_(kernels::Memory::allocate(stream.backend(), record_bytes(batch))),
-      counts_to_(stream, 0),
+      counts_to_(stream, bytes_of<kernels::TokenCount>(1)),  // enough that graphs seldom move
       out_(stream, out_bytes(static_cast<std::size_t>(batch.rows_max()), top_max())) {
   masks_.reserve(masks_bytes_max(vocab_size, batch));
 }
@@ -171,8 +171,10 @@ bool StepSampling::prepare(const scheduler::StepPlan& plan, scheduler::SlotTable
   // The same in each decode step, for its graph. A SCORE may have many more rows.
   if (rows_.size() <= static_cast<std::size_t>(batch_.rows_max())) top_stride_ = top_max();
   out_.reserve(turn, out_bytes(rows_.size(), top_stride_));
-  counts_to_.reserve(turn, bytes_of<kernels::TokenCount>(counts_.size()));
-  std::ranges::copy(counts_, reinterpret_cast<kernels::TokenCount*>(counts_to_.data()));
+  if (!masks_.is_host()) {
+    counts_to_.reserve(turn, bytes_of<kernels::TokenCount>(counts_.size()));
+    std::ranges::copy(counts_, reinterpret_cast<kernels::TokenCount*>(counts_to_.data()));
+  }
   return has_moved;
 }
 
@@ -237,7 +239,8 @@ void StepSampling::choose(const SampleRows& rows, std::size_t first,
       {.logits = logits,
        .rows = rows.rows + first,
        .positions = rows.positions + first,
-       .counts = reinterpret_cast<const kernels::TokenCount*>(counts_to_.data()),
+       .counts = masks_.is_host() ? counts_.data()
+                                  : reinterpret_cast<const kernels::TokenCount*>(counts_to_.data()),
        .ids = rows.ids == nullptr ? nullptr : rows.ids + first,
        .records = static_cast<kernels::SampleRecord*>(records_.data()) + first,
        .sent = sent_records() + first,

@@ -56,7 +56,7 @@ bool set_cluster_max(int) { return false; }
 int take_atomics_max() { return 0; }
 std::int64_t take_bytes_loaded() { return -1; }
 int take_num_launches() { return 0; }
-int take_num_single_launches() { return 0; }
+int take_num_single_launches() { return -1; }
 bool set_backward_sums(bool) { return false; }
 
 int run_on_device(int argc, char** argv, Launches launches) {

@@ -47,7 +47,8 @@ std::int64_t take_bytes_loaded();
 // On the emulation cuda_emulation::take_num_launches; 0 on a real device.
 int take_num_launches();
 
-// On the emulation: launches since the last call that were not part of a graph; 0 on a real device.
+// On the emulation: launches since the last call that were not part of a graph; negative on a real
+// device.
 int take_num_single_launches();
 
 // On the emulation cuda_emulation::set_backward_sums; false: not on the emulation.

@@ -137,7 +137,8 @@ struct StepPlan {
   int num_admissions = 0;               // of `admitted`, and of preempted sequences
   int num_tokens = 0;                   // sum over rows
   int num_logits = 0;                   // sum over rows
-  // A row's sequence has a MaskSource, and the row draws: choose() comes later than forward().
+  // A row's sequence has a MaskSource, and the row draws, or one that was taken out again did:
+  // choose() comes later than forward().
   bool waits_for_masks = false;
 
   bool empty() const { return rows.empty(); }

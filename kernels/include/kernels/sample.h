@@ -75,14 +75,15 @@ struct SurprisalSums {
   constexpr std::int32_t mean() const { return static_cast<std::int32_t>(products / weights); }
 };
 
-struct SampleRecord {
+// As both are written to the host's memory: by one store each.
+struct alignas(16) SampleRecord {
   std::int32_t is_valid = 0;  // 0: NaN, +inf or only -inf in the row; other fields are 0
   std::int32_t token = 0;
   float logprob = 0.0F;
   std::int32_t num_top = 0;  // entries written: at most SampleRow::num_top, none of probability 0
 };
 
-struct TopToken {
+struct alignas(8) TopToken {
   std::int32_t id = 0;
   float logprob = 0.0F;
 };
