@@ -243,7 +243,7 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
 // counter is zero again behind the last.
 __device__ inline bool is_last_split(const SequenceRows& rows, const SplitPart& part,
                                      DecodeShared& shared) {
-  return is_last_block(rows.counter(), part.num_splits(), shared.num_done);
+  return is_last_block([&] { return rows.counter(); }, part.num_splits(), shared.num_done);
 }
 
 // Merges the splits in order and writes the outputs: a thread takes four dimensions of a pair at a

@@ -311,7 +311,9 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
     } else if (block.z == 0) {
       warp.store_partial(shared.at(partial), warp.totals);
     }
-    if (!is_last_block(shared.counter(), grid_size().z, *shared_memory<std::uint32_t>())) return;
+    auto& num_done = *shared_memory<std::uint32_t>();
+    const auto counter = [&] { return shared.counter(); };
+    if (!is_last_block(counter, grid_size().z, num_done)) return;
     warp.add_partials(shared.at(0), shared.count());
   }
   warp.write(p, weights.first_row, inputs.first_row);
