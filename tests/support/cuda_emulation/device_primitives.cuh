@@ -171,32 +171,39 @@ inline float divide_fast(float x, float y) { return x / y; }
 // but an order of instructions that differs is seen here as there.
 template <typename T>
 void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_t b1) {
-  struct Fragments {
-    std::uint32_t a[4];
-    std::uint32_t b[2];
+  struct Fragments {  // each element widened once, by the lane that has it
+    float a[4][2];
+    float b[2][2];
   };
-  const Fragments mine = {{a.words[0], a.words[1], a.words[2], a.words[3]}, {b0, b1}};
+  const auto widen_pair = [](std::uint32_t pair, float(&to)[2]) {
+    to[0] = widen<T>(static_cast<std::uint16_t>(pair));
+    to[1] = widen<T>(static_cast<std::uint16_t>(pair >> 16));
+  };
+  Fragments mine;
+  for (int i = 0; i < 4; ++i) widen_pair(a.words[i], mine.a[i]);
+  widen_pair(b0, mine.b[0]);
+  widen_pair(b1, mine.b[1]);
   const auto* slots = emulation::exchange(emulation::Meeting::kMma, &mine, sizeof(mine));
-  const auto element = [](std::uint32_t pair, int index) {
-    return widen<T>(static_cast<std::uint16_t>(index == 0 ? pair : pair >> 16));
-  };
   const int g = lane_index() / 4;
   const int t = lane_index() % 4;
   float rows[2][16];
   float columns[2][16];
-  for (int k = 0; k < 16; ++k) {
-    const int upper = k / 8;  // which half of the inputs
-    const auto of_row = exchanged<Fragments>(slots, g * 4 + k % 8 / 2);
-    rows[0][k] = element(of_row.a[2 * upper], k % 2);
-    rows[1][k] = element(of_row.a[2 * upper + 1], k % 2);
-    for (int column = 0; column < 2; ++column) {
-      const auto of_column = exchanged<Fragments>(slots, (2 * t + column) * 4 + k % 8 / 2);
-      columns[column][k] = element(of_column.b[upper], k % 2);
+  for (int lane = 0; lane < 4; ++lane) {
+    const auto of_row = exchanged<Fragments>(slots, g * 4 + lane);
+    const Fragments of_column[] = {exchanged<Fragments>(slots, 2 * t * 4 + lane),
+                                   exchanged<Fragments>(slots, (2 * t + 1) * 4 + lane)};
+    for (int i = 0; i < 4; ++i) {
+      const int upper = i / 2;  // which half of the inputs
+      const int k = upper * 8 + lane * 2 + i % 2;
+      for (int j = 0; j < 2; ++j) {
+        rows[j][k] = of_row.a[2 * upper + j][i % 2];
+        columns[j][k] = of_column[j].b[upper][i % 2];
+      }
     }
   }
   const int flip = emulation::has_backward_sums() ? 15 : 0;
-  for (int i = 0; i < 4; ++i) {
-    for (int k = 0; k < 16; ++k) c[i] += rows[i / 2][k ^ flip] * columns[i % 2][k ^ flip];
+  for (int k = 0; k < 16; ++k) {
+    for (int i = 0; i < 4; ++i) c[i] += rows[i / 2][k ^ flip] * columns[i % 2][k ^ flip];
   }
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bulk_copies.h"
+#include "place.h"
 
 namespace lmtp::cuda_emulation {
 
@@ -39,27 +40,12 @@ constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr std::size_t kGuardBytes = 4096;  // behind shared memory; must stay as it is
 constexpr unsigned char kNoNumber = 0xFF;  // four of them are a NaN, of f32, bf16 and f16
 
-enum class State { kReady, kAtBarrier, kAtGroupBarrier, kAtClusterBarrier, kInWarp, kDone };
-
-// A fiber's saved context. Uses the compiler's own setjmp, since the C library's refuses to jump to
-// another stack, and swapcontext makes a system call.
-struct Place {
-  void* words[5];
-};
-
-[[gnu::noinline, gnu::no_sanitize_address]] void jump(Place& to) { __builtin_longjmp(to.words, 1); }
-
-// Switches to `to`; returns when another fiber switches to `from`.
-[[gnu::noinline]] void switch_places(Place& from, Place& to) {
-  if (__builtin_setjmp(from.words) == 0) jump(to);
-}
-
 struct Fiber {
   ucontext_t start;
   Place place;
   std::unique_ptr<std::byte[]> stack;
-  State state = State::kDone;
-  Meeting meeting = Meeting::kBarrier;
+  int block = -1;   // of the cluster
+  int thread = -1;  // of the block
   int num_meetings = 0;
   bool waited_for_grid = false;
   std::vector<std::vector<Copy>> copies;                     // groups in flight, then the open one
@@ -70,19 +56,23 @@ struct Fiber {
 // read.
 struct Warp {
   int num_waiting = 0;
+  Meeting meeting = Meeting::kBarrier;  // of those that wait
   alignas(16) std::byte slots[2][kWarpSize][kExchangeStride];
 };
 
 struct Emulator {
   Place scheduler;
   std::vector<std::unique_ptr<Fiber>> fibers;  // kept for later launches
+  std::vector<State> states;  // of the fibers: side by side, since all are looked at
   std::vector<Warp> warps;
   std::vector<int> order;     // thread at a place in the order
   std::vector<int> place_of;  // its inverse
   const std::function<void()>* thread = nullptr;
   LaunchShape shape;
-  Grid block;                             // the first of the cluster
-  int current = -1;                       // thread of the cluster
+  Grid block;        // the first of the cluster
+  int current = -1;  // thread of the cluster
+  Fiber none;
+  Fiber* running = &none;
   std::vector<int> num_at_group_barrier;  // as num_at_barrier
   std::vector<int> num_at_barrier;        // by block of the cluster
   int num_at_cluster_barrier = 0;
@@ -111,12 +101,13 @@ Emulator& emulator() {
   return one;
 }
 
-Fiber& fiber(int thread) { return *emulator().fibers[static_cast<std::size_t>(thread)]; }
-Fiber& me() { return fiber(emulator().current); }
+Fiber& me() { return *emulator().running; }
+State& state(int thread) { return emulator().states[static_cast<std::size_t>(thread)]; }
+void set_state_of_me(State state_now) { state(emulator().current) = state_now; }
 
 int num_fibers() { return emulator().shape.num_threads * emulator().shape.cluster; }
 // The running thread's block, counted within the cluster.
-int my_block() { return emulator().current / emulator().shape.num_threads; }
+int my_block() { return me().block; }
 
 std::byte* shared_of(int block) {
   return emulator().shared + emulator().shared_stride * static_cast<std::size_t>(block);
@@ -124,9 +115,9 @@ std::byte* shared_of(int block) {
 
 [[noreturn]] void fail_stuck() {
   const Emulator& e = emulator();
-  const auto count_in = [](State state) {
+  const auto count_in = [](State wanted) {
     int count = 0;
-    for (int i = 0; i < num_fibers(); ++i) count += fiber(i).state == state ? 1 : 0;
+    for (int i = 0; i < num_fibers(); ++i) count += state(i) == wanted ? 1 : 0;
     return std::to_string(count);
   };
   fail(where() + ": no thread can go on: " + count_in(State::kAtBarrier) +
@@ -144,12 +135,14 @@ void switch_from(Place& from) {
     switch_places(from, e.scheduler);
     return;
   }
-  const int start = e.current < 0 ? -1 : e.place_of[static_cast<std::size_t>(e.current)];
-  for (int step = 1; step <= count; ++step) {
-    const int next = e.order[static_cast<std::size_t>((start + step) % count)];
-    if (fiber(next).state == State::kReady) {
-      e.current = next;
-      switch_places(from, fiber(next).place);
+  int place = e.current < 0 ? -1 : e.place_of[static_cast<std::size_t>(e.current)];
+  for (int step = 0; step < count; ++step) {
+    place = place + 1 == count ? 0 : place + 1;
+    const auto next = static_cast<std::size_t>(e.order[static_cast<std::size_t>(place)]);
+    if (e.states[next] == State::kReady) {
+      e.current = static_cast<int>(next);
+      e.running = e.fibers[next].get();
+      switch_places(from, e.running->place);
       return;
     }
   }
@@ -165,7 +158,7 @@ void finish_thread() {
   if (self.products.size() > 1 || !self.products[0].empty()) {
     fail(where() + " ends with products that it did not wait for");
   }
-  self.state = State::kDone;
+  set_state_of_me(State::kDone);
   ++emulator().num_done;
 }
 
@@ -217,14 +210,17 @@ void run_cluster() {
   for (int i = 0; i < count; ++i) {
     e.place_of[static_cast<std::size_t>(e.order[static_cast<std::size_t>(i)])] = i;
     Fiber& fiber = *e.fibers[static_cast<std::size_t>(i)];
-    fiber.state = State::kReady;
+    fiber.block = i / e.shape.num_threads;
+    fiber.thread = i % e.shape.num_threads;
     fiber.num_meetings = 0;
     fiber.waited_for_grid = false;
     fiber.copies.assign(1, {});
     fiber.products.assign(1, {});
   }
   e.warps.assign(static_cast<std::size_t>(count / kWarpSize), Warp{});
+  e.states.assign(e.order.size(), State::kReady);
   e.current = -1;
+  e.running = &e.none;
   forget_barriers();
   e.num_at_barrier.assign(num_blocks, 0);
   e.num_at_group_barrier.assign(num_blocks, 0);
@@ -345,7 +341,7 @@ void run(const LaunchShape& shape, const std::function<void()>& thread) {
   }
 }
 
-int thread_index() { return emulator().current % emulator().shape.num_threads; }
+int thread_index() { return me().thread; }
 int num_threads() { return emulator().shape.num_threads; }
 Grid grid_size() { return emulator().shape.grid; }
 Grid block_index() {
@@ -358,13 +354,13 @@ void block_barrier() {
   const int block = my_block();
   int& num_there = e.num_at_barrier[static_cast<std::size_t>(block)];
   if (++num_there < e.shape.num_threads) {
-    me().state = State::kAtBarrier;
+    set_state_of_me(State::kAtBarrier);
     switch_from(me().place);
     return;
   }
   num_there = 0;
   const int first = block * e.shape.num_threads;
-  for (int i = first; i < first + e.shape.num_threads; ++i) fiber(i).state = State::kReady;
+  for (int i = first; i < first + e.shape.num_threads; ++i) state(i) = State::kReady;
 }
 
 void group_barrier(int num_threads) {
@@ -373,24 +369,24 @@ void group_barrier(int num_threads) {
   if (thread_index() >= num_threads) fail(where() + ": not of the group of this barrier");
   int& num_there = e.num_at_group_barrier[static_cast<std::size_t>(block)];
   if (++num_there < num_threads) {
-    me().state = State::kAtGroupBarrier;
+    set_state_of_me(State::kAtGroupBarrier);
     switch_from(me().place);
     return;
   }
   num_there = 0;
   const int first = block * e.shape.num_threads;
-  for (int i = first; i < first + num_threads; ++i) fiber(i).state = State::kReady;
+  for (int i = first; i < first + num_threads; ++i) state(i) = State::kReady;
 }
 
 void cluster_barrier() {
   Emulator& e = emulator();
   if (++e.num_at_cluster_barrier < num_fibers()) {
-    me().state = State::kAtClusterBarrier;
+    set_state_of_me(State::kAtClusterBarrier);
     switch_from(me().place);
     return;
   }
   e.num_at_cluster_barrier = 0;
-  for (int i = 0; i < num_fibers(); ++i) fiber(i).state = State::kReady;
+  for (int i = 0; i < num_fibers(); ++i) state(i) = State::kReady;
 }
 
 const void* address_in_block(const void* at, int block) {
@@ -410,19 +406,17 @@ const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_byt
   Warp& warp = e.warps[static_cast<std::size_t>(e.current / kWarpSize)];
   auto& slots = warp.slots[self.num_meetings++ % 2];
   if (num_bytes > 0) std::memcpy(slots[lane], mine, num_bytes);
-  self.meeting = meeting;
+  if (warp.num_waiting > 0 && warp.meeting != meeting) {
+    fail(where() + ": lanes of a warp meet in different operations");
+  }
+  warp.meeting = meeting;
   if (++warp.num_waiting < kWarpSize) {
-    self.state = State::kInWarp;
+    set_state_of_me(State::kInWarp);
     switch_from(self.place);
     return slots[0];
   }
   warp.num_waiting = 0;
-  for (int i = first; i < first + kWarpSize; ++i) {
-    if (fiber(i).meeting != meeting) {
-      fail(where() + ": lanes of a warp meet in different operations");
-    }
-    fiber(i).state = State::kReady;
-  }
+  for (int i = first; i < first + kWarpSize; ++i) state(i) = State::kReady;
   return slots[0];
 }
 

@@ -100,8 +100,8 @@ const void* address_in_block(const void* at, int block);
 // The operation; all lanes of a warp must call the same one.
 enum class Meeting : int { kBarrier, kShuffle, kShuffleXor, kBallot, kMma };
 
-inline constexpr std::size_t kExchangeBytesMax = 32;
-inline constexpr std::size_t kExchangeStride = 32;
+inline constexpr std::size_t kExchangeBytesMax = 48;
+inline constexpr std::size_t kExchangeStride = 48;
 
 // Waits for all lanes of the warp; returns what they handed in, lane l's kExchangeStride * l bytes
 // from the start. Valid until this thread's next meeting. REQUIRES: num_bytes <= kExchangeBytesMax.
