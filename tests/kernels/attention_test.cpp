@@ -200,6 +200,7 @@ TEST_P(AttentionTest, EqualsItsPlainTwin) {
     const float tolerance = is_exact ? 1e-5F : 4e-3F;
     for (const Shape& shape : kShapes) {
       for (const int length : {1, 17, 255, shape.num_heads == 2 ? 530 : 300}) {
+        if (length == 255 && type != ElementType::kF32) continue;  // of splits, not of types
         SCOPED_TRACE(length);
         Attention attention(shape, type, 1, length);
         Attention expected(shape, type, 1, length);

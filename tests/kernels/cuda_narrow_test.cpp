@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "cuda/fragment_tile.h"
@@ -266,8 +267,12 @@ struct PlainTwin {
   Bytes memory;
 };
 
+// Of each kernel for few rows and for many, and of all its shapes of blocks.
+constexpr std::int64_t kRowsOfKernels[] = {1, 9, 33, 130};
+constexpr std::int64_t kRowsOfShapes[] = {1, 8, 9, 32, 33, 64, 130};
+
 void expect_bits_of_twin(const Problem& problem, WeightType type, Grouping by, ElementType to,
-                         Codes& codes) {
+                         Codes& codes, std::span<const std::int64_t> rows_of = kRowsOfKernels) {
   by.widened_to = to;
   const auto on_host = testing::pack_codes_on_host(type, problem.n, problem.k, by, codes);
   const DeviceWeight weight = pack_codes(type, problem, by, codes);
@@ -275,7 +280,7 @@ void expect_bits_of_twin(const Problem& problem, WeightType type, Grouping by, E
   const auto expected = PlainTwin(problem, to, on_host.weight).run(inputs);
   for (const bool wgmma : {false, true}) {
     if (!testing::set_wgmma(wgmma) && wgmma) continue;
-    for (const std::int64_t rows : {1, 8, 9, 32, 33, 64, 130}) {
+    for (const std::int64_t rows : rows_of) {
       if (wgmma && rows < 33) continue;  // the same kernels
       SCOPED_TRACE(::testing::Message() << rows << " rows, warp groups " << wgmma);
       const std::int64_t first = rows % 2 == 0 ? 0 : kRowsMax - rows;
@@ -287,9 +292,9 @@ void expect_bits_of_twin(const Problem& problem, WeightType type, Grouping by, E
 }
 
 void expect_bits_of_twin(const Problem& problem, WeightType type, const Grouping& by,
-                         ElementType to) {
+                         ElementType to, std::span<const std::int64_t> rows_of = kRowsOfKernels) {
   Codes codes(problem.n, problem.k, by);
-  expect_bits_of_twin(problem, type, by, to, codes);
+  expect_bits_of_twin(problem, type, by, to, codes, rows_of);
 }
 
 // Every code with scales of every magnitude that leaves sums finite.
@@ -339,7 +344,7 @@ TEST_F(CudaNarrowTest, WidenedCodesGiveTheBitsOfTheirNumbers) {
     testing::for_groupings([&](WeightType type, const Grouping& by) {
       SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k);
       expect_bits_of_twin(problem, type, by,
-                          by.group == 32 ? ElementType::kF16 : ElementType::kBF16);
+                          by.group == 32 ? ElementType::kF16 : ElementType::kBF16, kRowsOfShapes);
     });
   }
 }
