@@ -49,6 +49,8 @@ include_guard(GLOBAL)
 # reads a file alone where it is given its name.
 option(LMTP_UNITY "Compile 32 files of a module at a time: a third of the time for a build" ON)
 
+option(LMTP_LONG_TESTS "Build tests that only `tools/test --long` runs" ON)
+
 # lmtp_unity(TARGET BATCH): so many of its files at a time.
 function(lmtp_unity target batch)
   set_target_properties(${target} PROPERTIES
@@ -73,6 +75,15 @@ endfunction()
 # it takes.
 function(lmtp_optimize_as_tests target)
   target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
+endfunction()
+
+# lmtp_include_test_headers(TARGET): the standard library and GoogleTest as read once for all tests
+# (tests/support/test_headers.h), which is most of what compiling one takes. What it includes its
+# files include still: without LMTP_UNITY, and for lint, each is read by itself.
+function(lmtp_include_test_headers target)
+  if(LMTP_UNITY)
+    target_precompile_headers(${target} REUSE_FROM lmtp_test_headers)
+  endif()
 endfunction()
 
 # Of what hangs; sanitizers on a slow machine need minutes.
@@ -139,6 +150,7 @@ endfunction()
 function(lmtp_has_tests out)
   set(has ON)
   if((LMTP_SANITIZE AND "release_only" IN_LIST ARGN) OR
+     (LMTP_SANITIZE AND "slow_sanitized" IN_LIST ARGN AND NOT LMTP_LONG_TESTS) OR
      (LMTP_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST ARGN))
     set(has OFF)
   endif()
@@ -151,6 +163,7 @@ function(lmtp_test_program name module main)
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
   lmtp_optimize_as_tests(${name})
+  lmtp_include_test_headers(${name})
   target_include_directories(${name} PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/tests/support ${CMAKE_CURRENT_SOURCE_DIR})
@@ -200,7 +213,7 @@ function(lmtp_tests module)
   string(REPLACE "__" "_" program ${module}_${program}_tests)
   list(TRANSFORM arg_UNITS APPEND _test.cpp OUTPUT_VARIABLE sources)
   lmtp_test_program(${program} ${module} lmtp_unit_main SOURCES ${sources} DEPS ${arg_DEPS})
-  lmtp_unity(${program} 6)
+  lmtp_unity(${program} 12)
   foreach(unit IN LISTS arg_UNITS)
     add_test(NAME ${module}_${unit}_test COMMAND ${program} --gtest_brief=1 --unit=${unit})
     lmtp_test_properties(${module}_${unit}_test "" ${arg_LABELS} ${module})

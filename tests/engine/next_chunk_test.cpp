@@ -24,7 +24,7 @@ using testing::RecordingSink;
 constexpr int kChunkVocab = 1000;
 constexpr int kChunk = 4;  // tokens
 constexpr ConnectionId kProgram = 1;
-constexpr ConnectionId kLong = 2;
+constexpr ConnectionId kLongConnection = 2;
 constexpr int kOthers = 4;
 
 // With an agent that runs ahead, and with one that does not.
@@ -77,7 +77,7 @@ class NextChunk : public ::testing::TestWithParam<bool> {
     engine_ = std::make_unique<Engine>(
         testing::make_fake_agent(agent),
         ModelLimits{.vocab_size = kChunkVocab, .context_length = 512, .eos_ids = {}}, options);
-    submit(kLong, 1, counting(900, 8), 200, {});
+    submit(kLongConnection, 1, counting(900, 8), 200, {});
     submit(kProgram, 1, prompt, kChunk, {});
     go.set_value();
     EXPECT_TRUE(sinks_.at(kProgram)->wait_done(2).done);

@@ -22,15 +22,9 @@ using testing::SchedulerDriver;
 using testing::small_agent;
 using testing::small_options;
 
-constexpr int kVocab = testing::kSmallVocab;
-
 std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
-}
-
-std::vector<TokenId> first_of(const std::vector<TokenId>& tokens, std::size_t count) {
-  return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 // With an agent that runs ahead, and with one that does not.
@@ -83,13 +77,14 @@ TEST_P(EditsTest, TruncateAndAppendEqualANewPrompt) {
   ASSERT_TRUE(scheduler().append(key, appended));
   scheduler().check_invariants();
   driver_.run();
-  const std::vector<TokenId> forced = first_of(had, 10) + appended;
+  const std::vector<TokenId> forced = testing::first_of(had, 10) + appended;
   const auto& got = driver_.outcome(key);
-  EXPECT_EQ(got.tokens, forced + FakeAgent::expected_tokens(prompt + forced, 47, kVocab));
+  EXPECT_EQ(got.tokens,
+            forced + FakeAgent::expected_tokens(prompt + forced, 47, testing::kSmallVocab));
   EXPECT_EQ(got.finish, FinishReason::kLength);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(got.logprobs[10 + i],
-              FakeAgent::logprob_after(prompt + first_of(forced, 10 + i), appended[i]));
+              FakeAgent::logprob_after(prompt + testing::first_of(forced, 10 + i), appended[i]));
   }
   EXPECT_EQ(got.num_reported, static_cast<int>(had.size()) + 50);
 }
@@ -102,10 +97,10 @@ TEST_P(EditsTest, BacktrackIntoThePrompt) {
   ASSERT_TRUE(scheduler().backtrack(key, 40 + static_cast<int>(tokens_of(key).size()) - num_left,
                                     std::vector<TokenId>{4}));
   driver_.run();
-  std::vector<TokenId> forced = first_of(prompt, num_left);
+  std::vector<TokenId> forced = testing::first_of(prompt, num_left);
   forced.push_back(4);
   EXPECT_EQ(tokens_of(key),
-            std::vector<TokenId>{4} + FakeAgent::expected_tokens(forced, 29, kVocab));
+            std::vector<TokenId>{4} + FakeAgent::expected_tokens(forced, 29, testing::kSmallVocab));
 }
 
 // No event tells of the backtracks before the forks: what these begin with says it.
@@ -129,7 +124,8 @@ TEST_P(EditsTest, AForkSaysWhatItsStreamHas) {
   EXPECT_EQ(before->num_shared, 0);
   EXPECT_EQ(before->num_backtracked, had + 5);
   driver_.run();
-  EXPECT_EQ(tokens_of({1, 3}), FakeAgent::expected_tokens(first_of(prompt, 35), 60, kVocab));
+  EXPECT_EQ(tokens_of({1, 3}),
+            FakeAgent::expected_tokens(testing::first_of(prompt, 35), 60, testing::kSmallVocab));
   EXPECT_EQ(tokens_of({1, 3}), tokens_of(key));
 }
 
@@ -187,8 +183,9 @@ TEST_P(EditsTest, SuspendedStreamsHoldNothingAndGoOn) {
   ASSERT_TRUE(scheduler().resume(key));
   ASSERT_TRUE(scheduler().resume(waiting));
   driver_.run();
-  EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(prompt, 40, kVocab));
-  EXPECT_EQ(tokens_of(waiting), FakeAgent::expected_tokens(counting(9, 40), 5, kVocab));
+  EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(prompt, 40, testing::kSmallVocab));
+  EXPECT_EQ(tokens_of(waiting),
+            FakeAgent::expected_tokens(counting(9, 40), 5, testing::kSmallVocab));
   EXPECT_EQ(tokens_of({1, 5}).size(), 40 - num_tokens + 3);
   const StreamKey ended = driver_.generate(3, prompt, 40);
   ASSERT_TRUE(scheduler().suspend(ended));
@@ -244,17 +241,17 @@ TEST_P(EditsTest, WhatIsNotAllowedChangesNothing) {
   EXPECT_EQ(error_of(scheduler().fork(key, {1, 3})),
             "streams: stream 1 was forked 64 times; allowed are at most 64");
   driver_.run();
-  EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(counting(1, 10), 20, kVocab));
+  EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(counting(1, 10), 20, testing::kSmallVocab));
 }
 
 // Of the stream's mask: the ends cannot be drawn yet, and other bits are of no token.
 TEST_P(EditsTest, AForkThatCouldDrawNothingBeforeMinTokensIsRefused) {
   SamplingParams params;
   auto mask = std::make_shared<TokenMask>();
-  mask->words.assign((kVocab + 63) / 64, 0);
+  mask->words.assign((testing::kSmallVocab + 63) / 64, 0);
   mask->words[0] = 0b1001;
   mask->words.back() = std::uint64_t{1} << 63;
-  ASSERT_FALSE(mask->allows(kVocab - 1));
+  ASSERT_FALSE(mask->allows(testing::kSmallVocab - 1));
   params.mask = mask;
   params.stop_token_ids = {0, 3};
   const StreamKey key = driver_.generate(1, counting(1, 10), 20, 1, params);
@@ -308,28 +305,31 @@ TEST_P(EditsTest, NothingIsReportedTwiceAfterPreemption) {
   EXPECT_EQ(driver.outcome(younger).num_reported, 100);
   const std::vector<TokenId> forced = before + counting(800, 40);
   EXPECT_EQ(driver.outcome(younger).tokens,
-            forced + FakeAgent::expected_tokens(counting(500, 30) + forced, 60 - had, kVocab));
-  EXPECT_EQ(driver.outcome(older).tokens, FakeAgent::expected_tokens(counting(1, 30), 100, kVocab));
+            forced + FakeAgent::expected_tokens(counting(500, 30) + forced, 60 - had,
+                                                testing::kSmallVocab));
+  EXPECT_EQ(driver.outcome(older).tokens,
+            FakeAgent::expected_tokens(counting(1, 30), 100, testing::kSmallVocab));
 }
 
 TEST_P(EditsTest, MinTokensHoldsAgainAfterABacktrack) {
   // The model would end with its third token.
-  const std::vector<TokenId> natural = FakeAgent::expected_tokens(counting(1, 20), 8, kVocab);
+  const std::vector<TokenId> natural =
+      FakeAgent::expected_tokens(counting(1, 20), 8, testing::kSmallVocab);
   SamplingParams params;
   params.min_tokens = 6;
   params.stop_token_ids = {natural[2]};
   const StreamKey key = driver_.generate(1, counting(1, 20), 30, 1, params);
   run_until(key, 8);
   const auto had = static_cast<int>(tokens_of(key).size());
-  EXPECT_EQ(first_of(tokens_of(key), 2), first_of(natural, 2));
+  EXPECT_EQ(testing::first_of(tokens_of(key), 2), testing::first_of(natural, 2));
   EXPECT_NE(tokens_of(key)[2], natural[2]);
-  const std::vector<TokenId> first = first_of(tokens_of(key), 8);
+  const std::vector<TokenId> first = testing::first_of(tokens_of(key), 8);
   ASSERT_FALSE(scheduler().backtrack(key, had - 2, std::vector<TokenId>{natural[2]}));
   ASSERT_TRUE(scheduler().truncate(key, had - 2));
   ASSERT_TRUE(scheduler().fork(key, {1, 2}));
   step(8);
-  EXPECT_EQ(first_of(tokens_of(key), 8), first);
-  EXPECT_EQ(first_of(tokens_of(key), 2) + first_of(tokens_of({1, 2}), 6), first);
+  EXPECT_EQ(testing::first_of(tokens_of(key), 8), first);
+  EXPECT_EQ(testing::first_of(tokens_of(key), 2) + testing::first_of(tokens_of({1, 2}), 6), first);
   driver_.run();
 }
 
@@ -363,7 +363,7 @@ TEST_P(EditsTest, AStreamKeepsItsAdapterUntilItEnds) {
   const std::weak_ptr<const Adapter> alive = adapter;
   const std::vector<TokenId> prompt = counting(1, 40);
   const std::vector<TokenId> alone =
-      FakeAgent::expected_tokens(prompt, 60, kVocab, -1, adapter.get());
+      FakeAgent::expected_tokens(prompt, 60, testing::kSmallVocab, -1, adapter.get());
   const StreamKey key = driver_.generate(1, prompt, 60, 1, {}, adapter);
   run_until(key, 8);
   adapter.reset();

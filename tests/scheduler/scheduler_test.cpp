@@ -14,18 +14,12 @@ using testing::FakeAgentOptions;
 using testing::SchedulerDriver;
 using testing::small_options;
 
-constexpr int kVocab = testing::kSmallVocab;
-
-std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 TEST(Scheduler, GeneratesAsTheModelWouldAlone) {
   SchedulerDriver driver(testing::small_agent(), small_options());
   const auto key = driver.generate(1, counting(0, 10), 20);
   driver.run();
-  EXPECT_EQ(driver.outcome(key).tokens, FakeAgent::expected_tokens(counting(0, 10), 20, kVocab));
+  EXPECT_EQ(driver.outcome(key).tokens,
+            FakeAgent::expected_tokens(counting(0, 10), 20, testing::kSmallVocab));
   EXPECT_EQ(driver.outcome(key).finish, FinishReason::kLength);
 }
 
@@ -38,7 +32,7 @@ TEST(Scheduler, ClampsMaxTokensToTheContext) {
 }
 
 TEST(Scheduler, StopsAtEos) {
-  const auto free_run = FakeAgent::expected_tokens(counting(0, 10), 20, kVocab);
+  const auto free_run = FakeAgent::expected_tokens(counting(0, 10), 20, testing::kSmallVocab);
   SchedulerOptions options = small_options();
   options.eos_ids = {free_run[4]};
   SchedulerDriver driver(testing::small_agent(), options);
@@ -125,7 +119,7 @@ TEST(Scheduler, ASequenceGetsNoMoreThanAChunkOfAStep) {
     for (const PlanRow& row : driver.last_plan().rows) EXPECT_LE(row.num_tokens, 16);
   }
   EXPECT_EQ(driver.outcome(long_one).tokens,
-            FakeAgent::expected_tokens(counting(0, 50), 3, kVocab));
+            FakeAgent::expected_tokens(counting(0, 50), 3, testing::kSmallVocab));
   EXPECT_EQ(driver.outcome(other).tokens, counting(600, 21));
 }
 
@@ -155,15 +149,15 @@ TEST(Scheduler, AContinuationComputesOneToken) {
   const auto first = driver.generate(1, prompt, 16);
   driver.run();
   const auto before = driver.scheduler().counters().num_tokens_computed;
-  const auto next = driver.generate(2, joined(prompt, driver.outcome(first).tokens), 16);
+  const auto next = driver.generate(2, testing::joined(prompt, driver.outcome(first).tokens), 16);
   driver.step();
   EXPECT_EQ(driver.scheduler().counters().num_tokens_computed - before, 1);
   EXPECT_TRUE(driver.last_plan().copies.empty()) << "the tail is taken over in place";
   EXPECT_EQ(driver.scheduler().counters().num_partial_hits, 1);
   EXPECT_EQ(driver.outcome(next).tokens.size(), 1U);
   driver.run();
-  EXPECT_EQ(joined(driver.outcome(first).tokens, driver.outcome(next).tokens),
-            FakeAgent::expected_tokens(prompt, 32, kVocab));
+  EXPECT_EQ(testing::joined(driver.outcome(first).tokens, driver.outcome(next).tokens),
+            FakeAgent::expected_tokens(prompt, 32, testing::kSmallVocab));
 }
 
 TEST(Scheduler, AContinuationOfAPartOfWhatWasGeneratedComputesOneToken) {
@@ -174,7 +168,7 @@ TEST(Scheduler, AContinuationOfAPartOfWhatWasGeneratedComputesOneToken) {
   auto kept = driver.outcome(first).tokens;
   kept.resize(9);
   const auto before = driver.scheduler().counters().num_tokens_computed;
-  driver.generate(2, joined(prompt, kept), 4);
+  driver.generate(2, testing::joined(prompt, kept), 4);
   driver.step();
   EXPECT_EQ(driver.scheduler().counters().num_tokens_computed - before, 1);
   EXPECT_EQ(driver.last_plan().copies.size(), 1U);
@@ -191,7 +185,8 @@ TEST(Scheduler, AHundredPercentHitStillComputesTheLastToken) {
   driver.step();
   EXPECT_EQ(driver.last_plan().num_tokens, 1);
   driver.run();
-  EXPECT_EQ(driver.outcome(again).tokens, FakeAgent::expected_tokens(prompt, 4, kVocab));
+  EXPECT_EQ(driver.outcome(again).tokens,
+            FakeAgent::expected_tokens(prompt, 4, testing::kSmallVocab));
 }
 
 TEST(Scheduler, ABurstOverOnePrefixComputesItOnce) {
@@ -226,9 +221,9 @@ TEST(Scheduler, PreemptsTheYoungestAndResumesIt) {
   driver.run();
   EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);
   EXPECT_EQ(driver.outcome(old_one).tokens,
-            FakeAgent::expected_tokens(counting(0, 30), 60, kVocab));
+            FakeAgent::expected_tokens(counting(0, 30), 60, testing::kSmallVocab));
   EXPECT_EQ(driver.outcome(young).tokens,
-            FakeAgent::expected_tokens(counting(300, 30), 60, kVocab));
+            FakeAgent::expected_tokens(counting(300, 30), 60, testing::kSmallVocab));
 }
 
 TEST(Scheduler, RemovingFreesBlocksInEveryState) {
@@ -270,7 +265,8 @@ TEST(Scheduler, AFailedRowEndsItsStreamAlone) {
   const auto bad = driver.generate(2, counting(50, 10), 10);
   driver.run();
   EXPECT_EQ(driver.outcome(bad).error, "logits: not a number");
-  EXPECT_EQ(driver.outcome(good).tokens, FakeAgent::expected_tokens(counting(0, 10), 10, kVocab));
+  EXPECT_EQ(driver.outcome(good).tokens,
+            FakeAgent::expected_tokens(counting(0, 10), 10, testing::kSmallVocab));
 }
 
 TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
@@ -292,7 +288,8 @@ TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
   EXPECT_EQ(driver.outcome(copying).error, "out of memory");
   const auto after = driver.generate(4, counting(0, 37), 4);
   driver.run();
-  EXPECT_EQ(driver.outcome(after).tokens, FakeAgent::expected_tokens(counting(0, 37), 4, kVocab));
+  EXPECT_EQ(driver.outcome(after).tokens,
+            FakeAgent::expected_tokens(counting(0, 37), 4, testing::kSmallVocab));
 }
 
 TEST(Scheduler, ConnectionsShareByTokensServed) {
@@ -350,7 +347,7 @@ TEST(Scheduler, ACachedContinuationDoesNotWaitBehindPrompts) {
   driver.step();
   for (int i = 0; i < 5; ++i) driver.generate(10 + i, counting(450 + i * 100, 100), 1, 2);
   driver.step();
-  const auto next = driver.generate(3, joined(prompt, driver.outcome(first).tokens), 4, 3);
+  const auto next = driver.generate(3, testing::joined(prompt, driver.outcome(first).tokens), 4, 3);
   driver.step();
   EXPECT_EQ(driver.outcome(next).tokens.size(), 1U);
   driver.run();

@@ -17,11 +17,6 @@ using testing::counting;
 using testing::FakeAgent;
 using testing::SchedulerDriver;
 
-std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 // With an agent that runs ahead, too.
 class ScoresTest : public ::testing::TestWithParam<bool> {
  protected:
@@ -92,7 +87,8 @@ TEST_P(ScoresTest, OneThatComesAgainComputesNothing) {
       EXPECT_TRUE(driver_.outcome(again).done) << "it waits for no step";
       expect_right(again, prompt, scored);
       EXPECT_EQ(counters().num_tokens_computed, before);
-      EXPECT_EQ(score({}, joined(prompt, scored)) > 0, num_prompt > 1) << "other tokens of it";
+      EXPECT_EQ(score({}, testing::joined(prompt, scored)) > 0, num_prompt > 1)
+          << "other tokens of it";
     }
   }
   EXPECT_TRUE(driver_.scheduler().idle());
@@ -116,7 +112,7 @@ TEST_P(ScoresTest, WhatWasGeneratedComputesNothing) {
   EXPECT_EQ(score(prompt, text), 0);
   const std::vector<TokenId> begin(text.begin(), text.begin() + 7);
   EXPECT_EQ(score(prompt, begin), 0) << "a part of it";
-  EXPECT_EQ(score(joined(prompt, begin), {text.begin() + 7, text.end()}), 0);
+  EXPECT_EQ(score(testing::joined(prompt, begin), {text.begin() + 7, text.end()}), 0);
 }
 
 TEST_P(ScoresTest, WhatWasGeneratedByOtherLogitsIsComputed) {
@@ -146,7 +142,7 @@ TEST_P(ScoresTest, OnlyTheRestIsComputed) {
   score(prompt, counting(100, 30));
   // The token before the first one that is not known, and those behind it but the last.
   EXPECT_EQ(score(prompt, counting(100, 35)), 5);
-  EXPECT_EQ(score(prompt, joined(counting(100, 20), counting(500, 10))), 10);
+  EXPECT_EQ(score(prompt, testing::joined(counting(100, 20), counting(500, 10))), 10);
   EXPECT_EQ(score(prompt, counting(100, 12)), 0);
   EXPECT_EQ(counters().num_cached_scores, 30 + 20 + 12);
   // Keys are there and no log probabilities.
@@ -211,7 +207,7 @@ TEST_P(ScoresTest, AlternativesAreComputed) {
   sequence->share = 1;
   sequence->kind = RequestKind::kScore;
   sequence->num_prompt = 20;
-  sequence->tokens = joined(prompt, {30, 31});
+  sequence->tokens = testing::joined(prompt, {30, 31});
   sequence->params.top_logprobs = 3;
   int num_lists = 0;
   driver_.set_on_event([&](const SchedulerEvent& event) {

@@ -72,10 +72,6 @@ class StreamEndTest : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Agents, StreamEndTest, ::testing::Bool(),
                          [](const auto& which) { return which.param ? "Ahead" : "StepByStep"; });
 
-std::vector<TokenId> first_of(const std::vector<TokenId>& tokens, std::size_t count) {
-  return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)};
-}
-
 TEST_P(StreamEndTest, AStopTokenIsSentAndEndsTheStream) {
   const auto prompt = counting(0, 20);
   const auto tokens = FakeAgent::expected_tokens(prompt, 30, kEndVocab);
@@ -85,7 +81,7 @@ TEST_P(StreamEndTest, AStopTokenIsSentAndEndsTheStream) {
   const auto key = d.add(std::move(stopped));
   const auto other = d.generate(2, counting(300, 9), 30);
   d.run();
-  EXPECT_EQ(d.outcome(key).tokens, first_of(tokens, 7));
+  EXPECT_EQ(d.outcome(key).tokens, testing::first_of(tokens, 7));
   EXPECT_EQ(d.outcome(key).finish, FinishReason::kStop);
   EXPECT_EQ(d.outcome(other).tokens, FakeAgent::expected_tokens(counting(300, 9), 30, kEndVocab));
   EXPECT_EQ(d.scheduler().pool().num_pinned(), 0);
@@ -107,7 +103,7 @@ TEST_P(StreamEndTest, EosThatIsIgnoredIsATokenAsOthers) {
   d.run();
   EXPECT_EQ(d.outcome(key).tokens, tokens);
   EXPECT_EQ(d.outcome(key).finish, FinishReason::kLength);
-  EXPECT_EQ(d.outcome(stop_key).tokens, first_of(tokens, 9));
+  EXPECT_EQ(d.outcome(stop_key).tokens, testing::first_of(tokens, 9));
   EXPECT_EQ(d.outcome(stop_key).finish, FinishReason::kStop);
 }
 
@@ -121,9 +117,9 @@ TEST_P(StreamEndTest, ACheckerIsAskedOnceATokenAndEndsTheStreamInThatStep) {
   checked->stops = checker;
   const auto key = d.add(std::move(checked));
   d.run();
-  EXPECT_EQ(d.outcome(key).tokens, first_of(tokens, 25));
+  EXPECT_EQ(d.outcome(key).tokens, testing::first_of(tokens, 25));
   EXPECT_EQ(d.outcome(key).finish, FinishReason::kStop);
-  EXPECT_EQ(checker->tokens(), first_of(tokens, 25));
+  EXPECT_EQ(checker->tokens(), testing::first_of(tokens, 25));
   EXPECT_EQ(d.scheduler().pool().num_pinned(), 0);
   EXPECT_LE(d.scheduler().counters().num_tokens_computed, 20 + 24 + (GetParam() ? 1 : 0));
   auto longer = prompt;
@@ -166,7 +162,7 @@ TEST_P(StreamEndTest, WhatEndsIsImpossibleBeforeMinTokens) {
         const auto key = d.add(std::move(made));
         const auto other = d.generate(2, counting(400, 3), 20);
         d.run();
-        auto expected = first_of(tokens, 5);
+        auto expected = testing::first_of(tokens, 5);
         if (4 + num_resumed < min_tokens) {
           expected[4] = (tokens[4] + 1) % kEndVocab;
           auto longer = prompt;
@@ -244,8 +240,8 @@ TEST_P(StreamEndTest, PreemptedStreamsKeepTheirCheckersAndMinTokens) {
   d.run();
   EXPECT_GT(d.scheduler().counters().num_preemptions, 0);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    EXPECT_EQ(d.outcome(keys[i]).tokens, first_of(expected[i], 56));
-    EXPECT_EQ(checkers[i]->tokens(), first_of(expected[i], 56));
+    EXPECT_EQ(d.outcome(keys[i]).tokens, testing::first_of(expected[i], 56));
+    EXPECT_EQ(checkers[i]->tokens(), testing::first_of(expected[i], 56));
   }
   // Preempted, resumed, in turns, of those that asked, and all have been resumed.
   ASSERT_FALSE(d.notices().empty());

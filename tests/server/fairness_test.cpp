@@ -32,32 +32,32 @@ std::string generate(StreamId id, int first, int num_prompt, int max_tokens) {
          ids(first, num_prompt) + "], \"max_tokens\": " + std::to_string(max_tokens) + "}";
 }
 
-std::string score(StreamId id, int num_prompt, int first, int num_scored) {
+std::string score_message(StreamId id, int num_prompt, int first, int num_scored) {
   return "SCORE {\"stream_id\": " + std::to_string(id) + ", \"prompt\": [" + ids(0, num_prompt) +
          "], \"scored\": [" + ids(first, num_scored) + "]}";
 }
 
 // A connection that keeps so many SCOREs over one prompt in flight until it is destroyed.
-class Flood {
+class ScoreFlood {
  public:
-  Flood(std::uint16_t port, int num_in_flight, int num_prompt, int num_scored)
+  ScoreFlood(std::uint16_t port, int num_in_flight, int num_prompt, int num_scored)
       : client_(port), num_prompt_(num_prompt), num_scored_(num_scored) {
-    client_.send(score(0, num_prompt, 0, num_scored));
+    client_.send(score_message(0, num_prompt, 0, num_scored));
     client_.collect(0);
     for (int i = 0; i < num_in_flight; ++i) send_next();
     thread_ = std::thread([this] { run(); });
   }
-  ~Flood() {
+  ~ScoreFlood() {
     stop_ = true;
     thread_.join();
   }
-  Flood(const Flood&) = delete;
-  Flood& operator=(const Flood&) = delete;
+  ScoreFlood(const ScoreFlood&) = delete;
+  ScoreFlood& operator=(const ScoreFlood&) = delete;
 
  private:
   void send_next() {
     const int first = static_cast<int>(++last_id_ * 37 % 900);
-    client_.send(score(last_id_, num_prompt_, first, num_scored_));
+    client_.send(score_message(last_id_, num_prompt_, first, num_scored_));
   }
   void run() {
     while (!stop_) {
@@ -158,7 +158,7 @@ TEST_F(FairnessTest, AFloodOfCachedScoresStarvesNobody) {
   model.agent.num_blocks = 1000;
   model.agent.step_time = std::chrono::milliseconds(10);  // so that the flood is always there
   start(model);
-  const Flood flood(port(), 256, 64, 16);
+  const ScoreFlood flood(port(), 256, 64, 16);
   WsClient other(port());
   const auto before = stats().num_steps;
   other.send(generate(1, 450, 40, 4));
@@ -174,7 +174,7 @@ TEST_F(FairnessTest, APreemptedStreamIsNotOvertakenForEver) {
   WsClient reader(port());
   for (StreamId id = 1; id <= 3; ++id) reader.send(generate(id, static_cast<int>(id), 3, 200));
   while (stats().num_running < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const Flood flood(port(), 256, 0, 17);
+  const ScoreFlood flood(port(), 256, 0, 17);
   for (int num_ended = 0; num_ended < 3;) {
     const auto entry = reader.next();
     ASSERT_TRUE(entry.has_value());

@@ -27,12 +27,12 @@ using lmtp::testing::WsClient;
 using Clients = std::vector<std::unique_ptr<WsClient>>;
 
 // No test depends on how fast things go; this is for those that would never end.
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kWaitsAtMost{60};
 constexpr int kSmallBuffer = 4096;
 constexpr int kNumClients = 3;
 
 bool comes_true(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kWaitsAtMost;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -81,7 +81,7 @@ void expect_stop(Running& running, Clients& clients) {
   auto stopped = std::async(std::launch::async, [&] {
     running.server.stop(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
   });
-  EXPECT_EQ(stopped.wait_for(kPatience), std::future_status::ready) << "stop() does not return";
+  EXPECT_EQ(stopped.wait_for(kWaitsAtMost), std::future_status::ready) << "stop() does not return";
   for (const auto& client : clients) client->drop();
 }
 

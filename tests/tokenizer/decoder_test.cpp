@@ -10,9 +10,9 @@
 namespace lmtp::tokenizer {
 namespace {
 
-using Kind = DecoderStep::Kind;
+using DecoderKind = DecoderStep::Kind;
 
-DecoderStep step(Kind kind, const std::string& content = "") {
+DecoderStep decoder_step(DecoderKind kind, const std::string& content = "") {
   DecoderStep made;
   made.kind = kind;
   made.content = content;
@@ -20,11 +20,12 @@ DecoderStep step(Kind kind, const std::string& content = "") {
 }
 
 Decoder llama(bool strips = true) {
-  DecoderStep replace = step(Kind::kReplace, " ");
+  DecoderStep replace = decoder_step(DecoderKind::kReplace, " ");
   replace.pattern = SplitPattern::literal("▁");
-  DecoderStep strip = step(Kind::kStrip, " ");
+  DecoderStep strip = decoder_step(DecoderKind::kStrip, " ");
   strip.start = 1;
-  std::vector<DecoderStep> steps = {replace, step(Kind::kByteFallback), step(Kind::kFuse)};
+  std::vector<DecoderStep> steps = {replace, decoder_step(DecoderKind::kByteFallback),
+                                    decoder_step(DecoderKind::kFuse)};
   if (strips) steps.push_back(strip);
   return Decoder(std::move(steps));
 }
@@ -55,7 +56,7 @@ TEST(Decoder, BytesOfOneTokenAmidOthers) {
 }
 
 TEST(Decoder, MetaspaceDropsTheMarksOfTheFirstToken) {
-  DecoderStep metaspace = step(Kind::kMetaspace, "▁");
+  DecoderStep metaspace = decoder_step(DecoderKind::kMetaspace, "▁");
   metaspace.drops_first = true;
   const Decoder drops({metaspace});
   EXPECT_EQ(drops.decode({"▁▁a", "▁▁b"}), "a  b");
@@ -66,7 +67,7 @@ TEST(Decoder, MetaspaceDropsTheMarksOfTheFirstToken) {
 }
 
 TEST(Decoder, StripsEachTokenBeforeTheyAreFused) {
-  DecoderStep strip = step(Kind::kStrip, "_");
+  DecoderStep strip = decoder_step(DecoderKind::kStrip, "_");
   strip.start = 1;
   strip.stop = 2;
   const Decoder decoder({strip});

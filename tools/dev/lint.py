@@ -75,8 +75,10 @@ def is_test(entry):
 
 
 def clang_command(entry):
-    """The command for clang: without the compiler cache and gcc's own options."""
+    """The command for clang: without the compiler cache, gcc's own options and headers that gcc
+    has compiled."""
     command = re.sub(r"^\S*ccache\s+", "", entry["command"])
+    command = re.sub(r"\s-Winvalid-pch -include \S+/cmake_pch\.hxx", "", command)
     warnings = r"\s-Wno-(error=)?(maybe-uninitialized|restrict|stringop-\w+|subobject-linkage)"
     gcc_only = warnings + r"|\s--param=asan-\S+"
     return re.sub(gcc_only, "", command)

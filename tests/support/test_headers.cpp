@@ -1,0 +1,2 @@
+// CMake precompiles headers for a target with a file to compile only.
+int main() {}
