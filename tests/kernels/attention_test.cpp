@@ -199,8 +199,10 @@ TEST_P(AttentionTest, EqualsItsPlainTwin) {
     const bool is_exact = type == ElementType::kF32 || type == ElementType::kF16;
     const float tolerance = is_exact ? 1e-5F : 4e-3F;
     for (const Shape& shape : kShapes) {
-      for (const int length : {1, 17, 255, shape.num_heads == 2 ? 530 : 300}) {
-        if (length == 255 && type != ElementType::kF32) continue;  // of splits, not of types
+      // How splits meet does not depend on the type.
+      const bool tries_splits = type == ElementType::kF32;
+      for (const int length : {1, 17, 255, tries_splits && shape.num_heads == 2 ? 530 : 300}) {
+        if (length == 255 && !tries_splits) continue;
         SCOPED_TRACE(length);
         Attention attention(shape, type, 1, length);
         Attention expected(shape, type, 1, length);
