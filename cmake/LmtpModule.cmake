@@ -62,7 +62,7 @@ function(lmtp_unity target batch)
   endif()
 endfunction()
 
-# Of what WAITS says.
+# Of what WAITS, and not COMPUTES, say.
 function(lmtp_optimize_less target)
   if(LMTP_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)

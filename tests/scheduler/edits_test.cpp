@@ -22,9 +22,8 @@ using testing::SchedulerDriver;
 using testing::small_agent;
 using testing::small_options;
 
-std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
+std::vector<TokenId> operator+(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+  return testing::joined(a, b);
 }
 
 // With an agent that runs ahead, and with one that does not.
