@@ -106,7 +106,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) attention_plain_kernel(Atte
   const int head = block_index().y * kWarps + warp_index();
   if (head >= p.group * p.cache.num_kv_heads) return;
   const SequenceRows rows(p, sequence_of(p, row), head / p.group);
-  PlainRow plain(rows, (row - rows.first_row) * p.group + head % p.group);
+  const int pair = (row - rows.first_row) * p.group + head % p.group;
+  if (pair >= rows.num_pairs) return;  // of no sequence
+  PlainRow plain(rows, pair);
   plain.run();
 }
 

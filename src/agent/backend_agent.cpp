@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "batch_builder.h"
@@ -9,7 +10,9 @@
 #include "kernels/device_api.h"
 #include "kernels/sample.h"
 #include "lmtp/base/check.h"
+#include "lmtp/base/log.h"
 #include "load_model.h"
+#include "usual_steps.h"
 
 namespace lmtp::agent {
 
@@ -23,17 +26,40 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
       resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
       graphs_(*parts_.stream),
       sampling_(*parts_.stream, options.config.vocab_size, options.batch, tile_),
-      logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))),
-      drawn_ids_(kernels::Memory::allocate(
-          parts_.stream->backend(),
-          2 * static_cast<std::size_t>(options.batch.max_tokens) * sizeof(std::int32_t))) {
+      logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {
   stream().backend().reserve(stream(), op_limits(options_, num_blocks));
   cache_ = std::make_unique<model::KvCache>(model::kv_specs(options_.config), num_blocks, stream(),
                                             kv_type(options_), count_host_blocks(options_));
   stream().synchronize();
   if (cache_->num_host_blocks() > 0) measure_fetches();
-  if (stream().device_api() != nullptr) return;
+  if (runs_ahead()) {
+    if (has_graphs() && options_.debug.graphs_at_load_ms > 0) capture_usual_steps();
+    return;
+  }
   pages_ = std::make_unique<model::KvPages>(*cache_, options_.config.num_layers);
+}
+
+// By steps of the agent, each once kernel by kernel, so that CUDA loads them, and once for each
+// turn's graph, which is launched, too, so that it gets to the device. It ends where none can be
+// had, which the log has said.
+void BackendAgent::capture_usual_steps() {
+  const std::chrono::milliseconds time_max(options_.debug.graphs_at_load_ms);
+  const Clock::time_point start = Clock::now();
+  upload_.begin(1);  // so that it does not move behind decodes, which send nothing
+  int count = 0;
+  for (const scheduler::StepPlan& plan : usual_steps(options_.batch, longest_stream(options_))) {
+    for (int i = 0; i <= MappedMemory::kTurns; ++i, next_ = (next_ + 1) % kStepsMax) {
+      put(plan, steps_[next_]);
+      put_choice({}, steps_[next_]);
+      stream().synchronize();
+    }
+    const int before = std::exchange(count, graphs_.num_graphs());
+    if (count == before || Clock::now() - start > time_max) break;
+  }
+  slots_ = {};
+  const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  log::info("captured " + std::to_string(count) + " graphs of usual steps in " +
+            std::to_string(time.count()) + " ms");
 }
 
 // How long a block takes from the host, with nothing beside it: the second time, since the first
@@ -102,11 +128,7 @@ Result<void> BackendAgent::choose(std::span<const scheduler::RowMask> masks) {
   is_forwarded_ = false;
   Step& step = steps_[next_];
   Result<void> done = guarded([&] {
-    sampling_.set_masks(masks, step.result);
-    const bool is_whole = is_put_off_ && !sampling_.has_masks();
-    if (std::exchange(is_put_off_, false)) run_decode(is_whole);
-    if (!is_whole) choose_tokens(targets_.size());
-    sampling_.list(step.tokens);
+    put_choice(masks, step);
     stream().mark(next_);
     step.started = Clock::now();
   });
@@ -114,6 +136,15 @@ Result<void> BackendAgent::choose(std::span<const scheduler::RowMask> masks) {
   next_ = (next_ + 1) % kStepsMax;
   ++num_started_;
   return {};
+}
+
+// The choice of a step's tokens; before it the forward pass, if that was put off.
+void BackendAgent::put_choice(std::span<const scheduler::RowMask> masks, Step& step) {
+  sampling_.set_masks(masks, step.result);
+  const bool is_whole = is_put_off_ && !sampling_.has_masks();
+  if (std::exchange(is_put_off_, false)) run_decode(is_whole);
+  if (!is_whole) choose_tokens(targets_.size());
+  sampling_.list(step.tokens);
 }
 
 Result<void> BackendAgent::collect(scheduler::StepResult& result) {
@@ -212,9 +243,9 @@ void BackendAgent::decode(const scheduler::StepPlan& plan) {
   // Padded where a graph of the shape may be launched again.
   shape_ = runs_ahead() ? decode_shape(extent.num_rows, options_.batch.rows_max(),
                                        extent.context_max, extent.num_blocks)
-                        : DecodeShape{.num_rows = extent.num_rows,
-                                      .context_max = extent.context_max,
-                                      .num_table_blocks = extent.num_blocks};
+                        : StepShape{.num_rows = extent.num_rows,
+                                    .context_max = extent.context_max,
+                                    .num_table_blocks = extent.num_blocks};
   if (sampling_.prepare(plan, slots_, targets_, next_)) resident_batch_.forget_samples();
   resident_batch_.prepare(plan, slots_, input_records_, sampling_.rows(), next_);
   build_copies(plan, input_.copies);
@@ -237,15 +268,19 @@ void BackendAgent::decode(const scheduler::StepPlan& plan) {
 // The forward pass, and if it is whole the choice, of padding too.
 void BackendAgent::run_decode(bool is_whole) {
   shape_.chooses = is_whole;
-  const auto work = [&] {
+  run(shape_, next_, [&] {
     resident_batch_.advance(shape_.num_rows, sampling_.records());
     hidden_ = parts_.model->forward(stream(), decode_arrays_, *cache_);
     write_logits(logit_rows_, std::min(shape_.num_rows, tile_));
     if (is_whole) choose_tokens(static_cast<std::size_t>(shape_.num_rows));
-  };
+  });
+}
+
+void BackendAgent::run(const StepShape& shape, int turn, const std::function<void()>& work) {
   if (!has_graphs()) return work();
-  graphs_.run(shape_, next_,
-              stream().num_scratch_moves() + resident_batch_.num_moves() + sampling_.num_moves(),
+  graphs_.run(shape, turn,
+              stream().num_scratch_moves() + upload_.num_moves() + resident_batch_.num_moves() +
+                  sampling_.num_moves(),
               work);
 }
 
@@ -259,27 +294,61 @@ void BackendAgent::choose_tokens(std::size_t num_rows) {
   }
 }
 
-// Any other step.
+// Of a step with prompts, if it is to be a graph. Its rows of logits must be one tile: hidden_ is
+// not known behind a graph.
+std::optional<StepShape> BackendAgent::shape_of(const model::InputArrays& exact) const {
+  if (!has_graphs() || exact.num_tokens > kGraphTokensMax || exact.num_sequences > tile_ ||
+      std::ssize(targets_) > tile_) {
+    return std::nullopt;
+  }
+  return prompt_shape({.num_rows = static_cast<int>(exact.num_sequences),
+                       .context_max = exact.context_max,
+                       .num_table_blocks = exact.num_table_blocks,
+                       .num_tokens = static_cast<int>(exact.num_tokens),
+                       .chunk_max = exact.chunk_max,
+                       .num_logits = static_cast<int>(targets_.size())},
+                      {.tokens_max = options_.batch.max_tokens,
+                       .rows_max = tile_,
+                       .num_blocks = cache_->num_blocks()});
+}
+
+// Any other step. All that a graph of it reads is in the upload, at addresses that its shape fixes;
+// it uses no MappedMemory, so that one serves both turns.
 void BackendAgent::compute(const scheduler::StepPlan& plan) {
   build_input(plan, slots_, input_records_, input_);
+  const std::optional<StepShape> shape = shape_of(model::arrays_of(input_));
+  if (shape) pad_input(*shape, input_);
   if (sampling_.prepare(plan, slots_, targets_, next_)) resident_batch_.forget_samples();
   list_input_tokens();
-  upload_.begin(upload_size(input_) + sampling_.rows_size() + Upload::size_of(input_tokens_));
+  upload_.begin(Upload::size_of(input_tokens_) + upload_size(input_) + sampling_.rows_size());
+  std::int32_t* ids = upload_.add_mutable(input_tokens_);
   model::InputArrays arrays = add_input(input_, upload_);
   sample_rows_ = sampling_.add_rows(upload_);
-  const std::int32_t* tokens = upload_.add(input_tokens_);
   upload_.send();
+  arrays.ids = ids;
   write_blocks(plan, std::exchange(arrays.copies, nullptr));
   arrays.num_copies = 0;
   arrays.lora = adapters_.list(plan, slots_);
   logit_rows_ = arrays.logit_rows;
-  if (!input_tokens_.empty()) {
-    arrays.ids = draw_ids(tokens);
-    sample_rows_.ids = arrays.ids + arrays.num_tokens;
+  if (std::ranges::any_of(input_records_, [](std::int32_t record) { return record >= 0; })) {
+    draw_ids(ids);
   }
-  hidden_ = parts_.model->forward(stream(), arrays, *cache_);
-  if (!targets_.empty()) {
-    write_logits(logit_rows_, std::min<std::int64_t>(tile_, std::ssize(targets_)));
+  sample_rows_.ids = ids + arrays.num_tokens;
+  std::int64_t num_logits = std::min<std::int64_t>(tile_, std::ssize(targets_));
+  if (shape) {
+    arrays.chunk_max = shape->chunk_max;
+    arrays.context_max = shape->context_max;
+    arrays.num_table_blocks = shape->num_table_blocks;
+    num_logits = shape->num_logits;
+  }
+  const auto work = [&] {
+    hidden_ = parts_.model->forward(stream(), arrays, *cache_);
+    if (num_logits > 0) write_logits(logit_rows_, num_logits);
+  };
+  if (shape) {
+    run(*shape, 0, work);
+  } else {
+    work();
   }
 }
 
@@ -290,8 +359,6 @@ void BackendAgent::write_blocks(const scheduler::StepPlan& plan, const kernels::
 }
 
 void BackendAgent::list_input_tokens() {
-  input_tokens_.clear();
-  if (std::ranges::all_of(input_records_, [](std::int32_t record) { return record < 0; })) return;
   input_tokens_ = input_.ids;
   for (const std::int32_t row : input_.logit_rows) {
     input_tokens_.push_back(input_.ids[static_cast<std::size_t>(row)]);
@@ -299,13 +366,11 @@ void BackendAgent::list_input_tokens() {
 }
 
 // Takes those that the step before has drawn from its records.
-const std::int32_t* BackendAgent::draw_ids(const std::int32_t* tokens) {
-  auto* ids = static_cast<std::int32_t*>(drawn_ids_.data());
-  kernels::drawn_ids(stream(), {.tokens = tokens,
+void BackendAgent::draw_ids(std::int32_t* ids) {
+  kernels::drawn_ids(stream(), {.tokens = ids,
                                 .count = static_cast<std::int64_t>(input_tokens_.size()),
                                 .records = sampling_.records(),
                                 .ids = ids});
-  return ids;
 }
 
 // The first `count` rows of logits_.

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "decode_graphs.h"
 #include "kernels/memory.h"
 #include "kernels/stream.h"
 #include "kernels/worker_pool.h"
@@ -26,6 +26,7 @@
 #include "resident_batch.h"
 #include "staged_memory.h"
 #include "step_adapters.h"
+#include "step_graphs.h"
 #include "step_sampling.h"
 
 namespace lmtp::agent {
@@ -83,14 +84,18 @@ class BackendAgent : public scheduler::ModelAgent {
   void list_input_records(const scheduler::StepPlan& plan);
   void check_tokens(const scheduler::StepPlan& plan) const;
   bool is_decode(const scheduler::StepPlan& plan) const;
-  bool has_graphs() const { return runs_ahead() && options_.debug.decode_graphs; }
+  bool has_graphs() const { return runs_ahead() && options_.debug.step_graphs; }
   void decode(const scheduler::StepPlan& plan);
   void run_decode(bool is_whole);
   void choose_tokens(std::size_t num_rows);
   void compute(const scheduler::StepPlan& plan);
+  std::optional<StepShape> shape_of(const model::InputArrays& exact) const;
+  void run(const StepShape& shape, int turn, const std::function<void()>& work);
+  void put_choice(std::span<const scheduler::RowMask> masks, Step& step);
+  void capture_usual_steps();
   void list_input_tokens();
   void write_blocks(const scheduler::StepPlan& plan, const kernels::KvCopy* copies);
-  const std::int32_t* draw_ids(const std::int32_t* tokens);
+  void draw_ids(std::int32_t* ids);
   kernels::Matrix<float> logits(std::int64_t count) const;
   void write_logits(const std::int32_t* rows, std::int64_t count);
   void wait_after_failure();
@@ -102,7 +107,7 @@ class BackendAgent : public scheduler::ModelAgent {
   Upload upload_;
   scheduler::SlotTable slots_;
   ResidentBatch resident_batch_;
-  DecodeGraphs graphs_;
+  StepGraphs graphs_;
   StepSampling sampling_;
   const kernels::Memory logits_;  // [tile_, vocab_size] f32
   std::unique_ptr<model::KvCache> cache_;
@@ -111,14 +116,13 @@ class BackendAgent : public scheduler::ModelAgent {
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
   std::vector<std::int32_t> input_records_;  // of the rows whose input is in one; else -1
-  std::vector<std::int32_t> input_tokens_;   // of such a plan: input_.ids, then of its targets
-  const kernels::Memory drawn_ids_;          // [2 * batch.max_tokens] i32
+  std::vector<std::int32_t> input_tokens_;   // input_.ids, then those of its rows of logits
   // Of the step between forward() and choose().
   bool is_forwarded_ = false;
   kernels::Matrix<const float> hidden_;
   const std::int32_t* logit_rows_ = nullptr;
   SampleRows sample_rows_;
-  DecodeShape shape_;  // of a decode step, as its arrays
+  StepShape shape_;  // of a decode step, as its arrays
   model::InputArrays decode_arrays_;
   bool is_put_off_ = false;  // the forward pass, to run with the choice
 

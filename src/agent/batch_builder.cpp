@@ -60,4 +60,17 @@ void build_input(const scheduler::StepPlan& plan, const scheduler::SlotTable& sl
   }
 }
 
+void pad_input(const StepShape& shape, model::ModelInput& input) {
+  const auto rows = static_cast<std::size_t>(shape.num_rows);
+  for (auto i = static_cast<std::int32_t>(input.num_tokens()); i < shape.num_tokens; ++i) {
+    input.slots.push_back(i % kBlockSize);
+  }
+  input.ids.resize(static_cast<std::size_t>(shape.num_tokens));
+  input.positions.resize(input.ids.size());
+  input.cu_seqlens.resize(rows + 1, input.cu_seqlens.back());
+  input.first_positions.resize(rows);
+  input.block_offsets.resize(rows + 1, input.block_offsets.back());
+  input.logit_rows.resize(static_cast<std::size_t>(shape.num_logits));
+}
+
 }  // namespace lmtp::agent

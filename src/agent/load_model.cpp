@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "decode_graphs.h"
 #include "kernels/attention.h"
 #include "kernels/device_api.h"
 #include "kernels/norm.h"

@@ -164,7 +164,7 @@ LoadedAgent make_agent(const AgentOptions& options, const scheduler::LoadProgres
   }
   // A sum of theirs waits for the host, which no graph can.
   AgentOptions ranks = options;
-  ranks.debug.decode_graphs = false;
+  ranks.debug.step_graphs = false;
   const auto make_rank = [&ranks](std::shared_ptr<model::Communicator> communicator,
                                   const scheduler::LoadProgress& of_rank) {
     return load_safely(ranks, std::move(communicator), of_rank);

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "decode_graphs.h"
 #include "free_memory.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
 #include "load_model.h"
 #include "resident_batch.h"
+#include "step_graphs.h"
 #include "step_sampling.h"
 
 namespace lmtp::agent {
@@ -34,8 +34,7 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
                                  logit_rows_max(options)) +
          (may_have_codes(options) ? kernels::cuda::kWidenedBytesMax : 0) +
          kernels::cuda::kPartialBytesMax +
-         std::int64_t{kGraphsMax} * MappedMemory::kTurns * options.config.num_layers *
-             kGraphLayerBytes;
+         std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
 }
 
 }  // namespace

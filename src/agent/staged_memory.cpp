@@ -24,7 +24,10 @@ void grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend
 void StagedMemory::reserve(std::size_t num_bytes) {
   const kernels::Backend& backend = stream_.backend();
   turn_ = 1 - turn_;
-  if (num_bytes > device_.num_bytes()) stream_.synchronize();
+  if (num_bytes > device_.num_bytes()) {
+    stream_.synchronize();
+    ++num_moves_;
+  }
   grow(device_, num_bytes, backend, kernels::Memory::allocate);
   if (!is_host()) grow(host_[turn_], num_bytes, backend, kernels::Memory::allocate_pinned);
 }
@@ -59,11 +62,11 @@ void Upload::send() {
   if (used_ > 0) memory_.send(used_);
 }
 
-const void* Upload::add(const void* from, std::size_t num_bytes) {
-  if (memory_.is_host()) return from;
+std::byte* Upload::add(const void* from, std::size_t num_bytes) {
+  if (memory_.is_host()) return nullptr;
   LMTP_CHECK(used_ + size_of(num_bytes) <= capacity_, used_, num_bytes, capacity_);
   if (num_bytes > 0) std::memcpy(memory_.host() + used_, from, num_bytes);
-  const std::byte* at = memory_.device() + used_;
+  std::byte* at = memory_.device() + used_;
   used_ += size_of(num_bytes);
   return at;
 }

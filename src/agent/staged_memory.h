@@ -41,8 +41,12 @@ class StagedMemory {
 
   bool is_host() const { return stream_.device_api() == nullptr; }
 
+  // How often device() has grown.
+  std::int64_t num_moves() const { return num_moves_; }
+
  private:
   kernels::Stream& stream_;
+  std::int64_t num_moves_ = 0;
   kernels::Memory host_[2];
   int turn_ = 0;
   kernels::Memory device_;
@@ -90,18 +94,28 @@ class Upload {
   // Begins a new step's upload of at most num_bytes. REQUIRES: the step before the last one is
   // over.
   void begin(std::size_t num_bytes);
-  // Adds a copy of the elements; returns where they will be on the device.
+  // Adds a copy of the elements; returns where they will be on the device: the same place for
+  // whatever has as many bytes before it, but for num_moves().
   template <typename T>
   const T* add(const std::vector<T>& elements) {
-    return static_cast<const T*>(add(elements.data(), elements.size() * sizeof(T)));
+    const std::byte* at = add(elements.data(), elements.size() * sizeof(T));
+    return memory_.is_host() ? elements.data() : reinterpret_cast<const T*>(at);
   }
+  // The same of elements that ops change there.
+  template <typename T>
+  T* add_mutable(std::vector<T>& elements) {
+    std::byte* at = add(elements.data(), elements.size() * sizeof(T));
+    return memory_.is_host() ? elements.data() : reinterpret_cast<T*>(at);
+  }
+  std::int64_t num_moves() const { return memory_.num_moves(); }
   // Queues the copy of all that was added, if anything was.
   void send();
 
  private:
   static constexpr std::size_t kAlignment = 16;
 
-  const void* add(const void* from, std::size_t num_bytes);
+  // Null on a CPU.
+  std::byte* add(const void* from, std::size_t num_bytes);
 
   StagedMemory memory_;
   std::size_t used_ = 0;

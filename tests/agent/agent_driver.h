@@ -47,6 +47,7 @@ inline std::unique_ptr<scheduler::ModelAgent> load_agent(
   if (device != nullptr) {
     options.cuda_device = 0;
     options.debug.backend = device;
+    options.debug.graphs_at_load_ms = 0;  // these take long on the emulation
   }
   auto agent = agent::make_agent(options, nullptr);
   EXPECT_TRUE(agent.ok()) << (agent.ok() ? "" : agent.error().message);

@@ -2,96 +2,35 @@
 // steps that run kernel by kernel.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <ostream>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "agent_driver.h"
 #include "bit_cases.h"
+#include "counted_device.h"
 #include "device_under_test.h"
-#include "kernels/device_api.h"
 
 namespace lmtp {
 namespace {
 
-using kernels::DeviceApi;
-using kernels::DeviceError;
 using scheduler::RowMask;
 using scheduler::TokenResult;
 using testing::AgentDriver;
+using testing::counted_device;
+using testing::device_counts;
+using testing::DeviceCalls;
 using testing::DrivenStream;
 using testing::params_of;
 using testing::prompt_of;
+using testing::take_calls;
 
-// What an agent asks a device for.
-struct Calls {
-  int graphs = 0;
-  int launches = 0;  // of a kernel by itself
-  int copies = 0;
-  int events = 0;
-
-  bool operator==(const Calls&) const = default;
-};
-
-std::ostream& operator<<(std::ostream& to, const Calls& calls) {
-  return to << calls.graphs << " graphs, " << calls.launches << " launches, " << calls.copies
-            << " copies, " << calls.events << " events";
-}
-
-Calls calls;
-int num_captures = 0;
-int refused = 0;  // each so many-th capture, and launch of a graph, fails; 0: none
-
-const DeviceApi& device() { return *testing::device_under_test().device; }
-
-bool is_refused(int count) { return refused > 0 && count % refused == 0; }
-[[noreturn]] void refuse() { throw DeviceError(DeviceError::Kind::kFailed, "refused"); }
-
-const kernels::Backend& counted_device() {
-  static DeviceApi api;
-  static kernels::Backend backend;
-  api = device();
-  api.copy_to_device = [](void* stream, void* to, const void* from, std::size_t num_bytes) {
-    ++calls.copies;
-    device().copy_to_device(stream, to, from, num_bytes);
-  };
-  api.copy_to_host = [](void* stream, void* to, const void* from, std::size_t num_bytes) {
-    ++calls.copies;
-    device().copy_to_host(stream, to, from, num_bytes);
-  };
-  api.record = [](void* event, void* stream) {
-    ++calls.events;
-    device().record(event, stream);
-  };
-  api.end_capture = [](void* stream) {
-    void* graph = device().end_capture(stream);
-    if (!is_refused(++num_captures)) return graph;
-    device().release(DeviceApi::HandleKind::kGraph, graph);
-    refuse();
-  };
-  api.launch_graph = [](void* graph, void* stream) {
-    if (is_refused(++calls.graphs)) refuse();
-    device().launch_graph(graph, stream);
-  };
-  backend = testing::device_under_test();
-  backend.device = &api;
-  return backend;
-}
-
-Calls take_calls() {
-  calls.launches = std::max(0, testing::take_num_single_launches());
-  return std::exchange(calls, {});
-}
-
-constexpr Calls kOneGraph = {.graphs = 1, .events = 1};
+constexpr DeviceCalls kOneGraph = {.graphs = 1, .events = 1};
 
 class DecodeStepsTest : public ::testing::Test {
  protected:
-  DecodeStepsTest() { refused = 0; }
+  DecodeStepsTest() { device_counts.refused = 0; }
   void TearDown() override { testing::set_lazy_device(false); }
 
   static std::unique_ptr<scheduler::ModelAgent> load(bool with_graphs) {
@@ -103,7 +42,8 @@ class DecodeStepsTest : public ::testing::Test {
     options.kv_cache_bytes = testing::kTestKvBytes;
     options.cuda_device = 0;
     options.debug.backend = &counted_device();
-    options.debug.decode_graphs = with_graphs;
+    options.debug.step_graphs = with_graphs;
+    options.debug.graphs_at_load_ms = 0;
     auto agent = agent::make_agent(options, nullptr);
     EXPECT_TRUE(agent.ok()) << agent.error().message;
     return std::move(*agent);
@@ -185,7 +125,7 @@ TEST_F(DecodeStepsTest, GraphsThatAreNotToBeHadChangeNothing) {
   const auto expected = results_of(*load(false));
   for (const int each : {1, 3}) {
     SCOPED_TRACE(each);
-    refused = each;
+    device_counts.refused = each;
     const auto agent = load(true);
     expect_same(results_of(*agent), expected);
     if (each > 1) expect_same(results_of(*agent), expected);  // by those that were to be had
@@ -215,7 +155,7 @@ class MaskedSteps {
     }
     return results;
   }
-  const std::vector<Calls>& calls_of_rounds() const { return calls_; }
+  const std::vector<DeviceCalls>& calls_of_rounds() const { return calls_; }
 
  private:
   static scheduler::StepPlan plan_of(int round, bool waits_for_masks) {
@@ -235,7 +175,7 @@ class MaskedSteps {
 
   scheduler::ModelAgent& agent_;
   const std::vector<std::uint32_t> even_;
-  std::vector<Calls> calls_;
+  std::vector<DeviceCalls> calls_;
 };
 
 TEST_F(DecodeStepsTest, AStepWithMasksIsCutBeforeTheChoice) {
@@ -252,10 +192,10 @@ TEST_F(DecodeStepsTest, AStepWithMasksIsCutBeforeTheChoice) {
         const bool is_cut = has_masks || (announces && round % 3 > 0);
         const bool counts_launches = testing::take_num_single_launches() >= 0;
         EXPECT_EQ(steps.calls_of_rounds()[round],
-                  (Calls{.graphs = 1,
-                         .launches = is_cut && counts_launches ? 1 : 0,
-                         .copies = has_masks ? 1 : 0,
-                         .events = 1}))
+                  (DeviceCalls{.graphs = 1,
+                               .launches = is_cut && counts_launches ? 1 : 0,
+                               .copies = has_masks ? 1 : 0,
+                               .events = 1}))
             << round;
       }
     }

@@ -98,6 +98,7 @@ class StreamBits : public ::testing::TestWithParam<Where> {
     if (GetParam() == Where::kDevice) {
       options.cuda_device = 0;
       options.debug.backend = &device_under_test();
+      options.debug.graphs_at_load_ms = 0;
     }
     auto agent = agent::make_agent(options, no_progress);
     EXPECT_TRUE(agent.ok()) << agent.error().message;

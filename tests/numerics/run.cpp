@@ -291,7 +291,8 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
                  .max_alone_ms = 0,
                  .run_ahead = setting.as_served,
                  .check_invariants = true,
-                 .decode_graphs = setting.as_served,
+                 .step_graphs = setting.as_served,
+                 .graphs_at_load_ms = 0,
                  .backend = options_.backend};
   engine::EngineOptions engine;
   engine.batch = agent.batch;

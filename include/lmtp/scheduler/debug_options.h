@@ -15,7 +15,8 @@ struct DebugOptions {
   bool run_ahead = true;          // use ModelAgent::runs_ahead(), where the agent has it
   bool eager_drafts = false;      // as many as fit, whatever became of those before
   bool check_invariants = false;  // after each step; aborts if they do not hold
-  bool decode_graphs = true;      // on a device: launch repeated decode steps as graphs
+  bool step_graphs = true;        // on a device: launch repeated steps as graphs
+  int graphs_at_load_ms = 2000;   // >= 0: the time for those of usual steps, beforehand; 0: none
   // Must outlive the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
   const kernels::Backend* backend = nullptr;
   int rank_timeout_ms = 60'000;  // >= 1: the longest that a rank waits for the others in a sum

@@ -68,7 +68,7 @@ struct DrawnIdsArgs {
   const std::int32_t* tokens = nullptr;  // [count]; ~i where records[i] has it
   std::int64_t count = 0;
   const SampleRecord* records = nullptr;
-  std::int32_t* ids = nullptr;  // [count]; 0 where a record is not valid
+  std::int32_t* ids = nullptr;  // [count], may be `tokens`; 0 where a record is not valid
 };
 
 void drawn_ids(Stream& stream, const DrawnIdsArgs& args);
