@@ -45,7 +45,6 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
 void BackendAgent::capture_usual_steps() {
   const std::chrono::milliseconds time_max(options_.debug.graphs_at_load_ms);
   const Clock::time_point start = Clock::now();
-  upload_.begin(1);  // so that it does not move behind decodes, which send nothing
   int count = 0;
   for (const scheduler::StepPlan& plan : usual_steps(options_.batch, longest_stream(options_))) {
     for (int i = 0; i <= MappedMemory::kTurns; ++i, next_ = (next_ + 1) % kStepsMax) {
@@ -268,7 +267,8 @@ void BackendAgent::decode(const scheduler::StepPlan& plan) {
 // The forward pass, and if it is whole the choice, of padding too.
 void BackendAgent::run_decode(bool is_whole) {
   shape_.chooses = is_whole;
-  run(shape_, next_, [&] {
+  const std::int64_t num_moves = resident_batch_.num_moves() + sampling_.num_moves();
+  run(shape_, next_, num_moves, [&] {
     resident_batch_.advance(shape_.num_rows, sampling_.records());
     hidden_ = parts_.model->forward(stream(), decode_arrays_, *cache_);
     write_logits(logit_rows_, std::min(shape_.num_rows, tile_));
@@ -276,12 +276,11 @@ void BackendAgent::run_decode(bool is_whole) {
   });
 }
 
-void BackendAgent::run(const StepShape& shape, int turn, const std::function<void()>& work) {
+// num_moves: of the memory that is this kind of step's.
+void BackendAgent::run(const StepShape& shape, int turn, std::int64_t num_moves,
+                       const std::function<void()>& work) {
   if (!has_graphs()) return work();
-  graphs_.run(shape, turn,
-              stream().num_scratch_moves() + upload_.num_moves() + resident_batch_.num_moves() +
-                  sampling_.num_moves(),
-              work);
+  graphs_.run(shape, turn, stream().num_scratch_moves() + num_moves, work);
 }
 
 // Of so many rows of logits; the first tile of them is there.
@@ -297,8 +296,7 @@ void BackendAgent::choose_tokens(std::size_t num_rows) {
 // Of a step with prompts, if it is to be a graph. Its rows of logits must be one tile: hidden_ is
 // not known behind a graph.
 std::optional<StepShape> BackendAgent::shape_of(const model::InputArrays& exact) const {
-  if (!has_graphs() || exact.num_tokens > kGraphTokensMax || exact.num_sequences > tile_ ||
-      std::ssize(targets_) > tile_) {
+  if (!has_graphs() || exact.num_tokens > kGraphTokensMax || std::ssize(targets_) > tile_) {
     return std::nullopt;
   }
   return prompt_shape({.num_rows = static_cast<int>(exact.num_sequences),
@@ -346,7 +344,7 @@ void BackendAgent::compute(const scheduler::StepPlan& plan) {
     if (num_logits > 0) write_logits(logit_rows_, num_logits);
   };
   if (shape) {
-    run(*shape, 0, work);
+    run(*shape, 0, upload_.num_moves(), work);
   } else {
     work();
   }

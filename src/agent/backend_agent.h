@@ -90,7 +90,8 @@ class BackendAgent : public scheduler::ModelAgent {
   void choose_tokens(std::size_t num_rows);
   void compute(const scheduler::StepPlan& plan);
   std::optional<StepShape> shape_of(const model::InputArrays& exact) const;
-  void run(const StepShape& shape, int turn, const std::function<void()>& work);
+  void run(const StepShape& shape, int turn, std::int64_t num_moves,
+           const std::function<void()>& work);
   void put_choice(std::span<const scheduler::RowMask> masks, Step& step);
   void capture_usual_steps();
   void list_input_tokens();

@@ -34,7 +34,8 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
                                  logit_rows_max(options)) +
          (may_have_codes(options) ? kernels::cuda::kWidenedBytesMax : 0) +
          kernels::cuda::kPartialBytesMax +
-         std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
+         std::int64_t{options.num_ranks == 1 ? kGraphsMax : 0} * options.config.num_layers *
+             kGraphLayerBytes;
 }
 
 }  // namespace

@@ -37,6 +37,14 @@ StepShape make_shape(int rows, std::int32_t splits, std::int32_t num_blocks) {
                                          rows * splits * kSplitBlocks)};
 }
 
+std::string describe(const StepShape& shape) {
+  const std::string rows = std::to_string(shape.num_rows);
+  return shape.num_tokens == 0
+             ? "steps of " + rows + " streams over " + std::to_string(shape.context_max) + " tokens"
+             : "steps of " + std::to_string(shape.num_tokens) + " tokens with prompts, of up to " +
+                   rows + " streams,";
+}
+
 }  // namespace
 
 StepShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
@@ -68,8 +76,7 @@ StepShape prompt_shape(const StepShape& sizes, const ShapeLimits& limits) {
   shape.num_table_blocks = std::min(
       shape.num_table_blocks, std::max(sizes.num_table_blocks, limits.num_blocks + shape.num_rows));
   shape.num_tokens = std::min(padded_tokens(sizes.num_tokens), limits.tokens_max);
-  shape.chunk_max =
-      sizes.chunk_max <= kFewTokens ? std::min(kFewTokens, shape.num_tokens) : shape.num_tokens;
+  shape.chunk_max = std::min(std::max(kFewTokens, power_of_two(sizes.chunk_max)), shape.num_tokens);
   if (sizes.num_logits > 0) {
     shape.num_logits =
         std::min(std::max(shape.num_rows, power_of_two(sizes.num_logits)), limits.rows_max);
@@ -98,10 +105,9 @@ void StepGraphs::release(Entry& entry) {
   }
 }
 
-// Those that run are freed when they are over (cudaGraphExecDestroy).
-void StepGraphs::clear() {
+// Graphs that run are freed when they are over (cudaGraphExecDestroy).
+StepGraphs::~StepGraphs() {
   for (auto& [shape, entry] : shapes_) release(entry);
-  shapes_.clear();
 }
 
 // Of the shapes that have graphs, or of the others. It is then one that has not been seen.
@@ -142,23 +148,25 @@ bool StepGraphs::launch(const StepShape& shape, int turn, Entry& entry,
     }
     release(entry);
     entry.is_eager = true;
-    log::warning("steps of " + std::to_string(shape.num_rows) + " rows over " +
-                 std::to_string(shape.context_max) +
-                 " tokens run kernel by kernel, which is slower: no graph of them can be had (" +
-                 error.what() + ")");
+    if (!std::exchange(has_warned_, true)) {
+      log::warning(describe(shape) +
+                   " run kernel by kernel, which is slower: no graph of them can be had (" +
+                   error.what() + "); there will be no line about others");
+    }
     return false;
   }
 }
 
 void StepGraphs::run(const StepShape& shape, int turn, std::int64_t num_moves,
                      const std::function<void()>& work) {
-  if (num_moves != num_moves_) {
-    clear();
-    num_moves_ = num_moves;
-  }
+  LMTP_CHECK(turn >= 0 && turn < MappedMemory::kTurns, turn);
   const auto [at, is_new] = shapes_.try_emplace(shape);
   Entry& entry = at->second;
   entry.last_used = ++num_runs_;
+  if (std::exchange(entry.num_moves, num_moves) != num_moves) {
+    release(entry);
+    entry.is_eager = false;
+  }
   if (shapes_.size() > kShapesMax) drop_oldest(false);
   if (is_new || entry.is_eager || !launch(shape, turn, entry, work)) work();
 }

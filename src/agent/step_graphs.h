@@ -48,8 +48,8 @@ struct ShapeLimits {
 };
 
 // The shape for a step with prompts of those sizes, coarser than of decodes, since more sizes vary.
-// Tokens are padded by some of no sequence. Of one sequence they are up to 16, or up to all: with
-// 16 pairs of query and head there is no launch of prefill. Rows are padded by sequences without
+// Tokens are padded by some of no sequence. Of one sequence they are 16, or a power of two: with 16
+// pairs of query and head there is no launch of prefill. Rows are padded by sequences without
 // tokens, to powers of four, beyond 64 of two; splits of attention to powers of four; blocks to
 // powers of two, at most those of the cache and one a row, unless streams share more, so that
 // attention does with the memory that is reserved for it. Rows of logits are none, or as many as
@@ -64,20 +64,21 @@ inline constexpr int kGraphsMax = 64 * MappedMemory::kTurns;
 // is forgotten.
 inline constexpr int kShapesMax = 1024;
 
-// Owner: an agent; one thread.
+// Owner: an agent; one thread at a time.
 class StepGraphs {
  public:
   // `stream` must outlive this.
   explicit StepGraphs(kernels::Stream& stream) : stream_(stream) {}
-  ~StepGraphs() { clear(); }
+  ~StepGraphs();
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   // `work` queues a step of that shape and turn: MappedMemory's, or always 0 if it uses none. It is
   // called the first time, captured the next for each turn, and from then on the graph is launched
-  // instead; if it cannot be captured, `work` is called each time, and the log says so once.
-  // num_moves: how often memory that `work` uses has moved; if it has grown, all graphs are
-  // dropped. Throws what `work` does, and DeviceError if the device is lost.
+  // instead; if it cannot be captured, `work` is called each time, and the log says so once for all
+  // shapes. num_moves: how often memory that `work` uses has moved; if it has grown since the shape
+  // ran last, its graphs are dropped. Throws what `work` does, and DeviceError if the device is
+  // lost. REQUIRES: 0 <= turn < MappedMemory::kTurns.
   void run(const StepShape& shape, int turn, std::int64_t num_moves,
            const std::function<void()>& work);
 
@@ -89,11 +90,11 @@ class StepGraphs {
     void* graphs[MappedMemory::kTurns] = {};  // null: not captured yet, or is_eager
     bool is_eager = false;                    // a capture failed
     std::int64_t last_used = 0;
+    std::int64_t num_moves = 0;
 
     int num_graphs() const;
   };
 
-  void clear();
   void release(Entry& entry);
   void drop_oldest(bool has_graphs);
   void* capture(const std::function<void()>& work);
@@ -101,8 +102,8 @@ class StepGraphs {
 
   kernels::Stream& stream_;
   std::map<StepShape, Entry> shapes_;
-  std::int64_t num_moves_ = 0;
   std::int64_t num_runs_ = 0;
+  bool has_warned_ = false;
 };
 
 }  // namespace lmtp::agent

@@ -47,6 +47,10 @@ std::vector<scheduler::StepPlan> usual_steps(const BatchLimits& batch, int conte
   for (int tokens = 2; tokens <= tokens_max; tokens = padded_tokens(tokens) + 1) {
     plans.push_back(plan_of(1, 0, tokens));
   }
+  for (int rows = 1; rows < 2 * batch.rows_max(); rows *= 2) {
+    plans.push_back(plan_of(std::min(rows, batch.rows_max()), 0, 1));
+    plans.back().waits_for_masks = true;
+  }
   return plans;
 }
 

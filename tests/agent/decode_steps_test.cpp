@@ -30,8 +30,10 @@ constexpr DeviceCalls kOneGraph = {.graphs = 1, .events = 1};
 
 class DecodeStepsTest : public ::testing::Test {
  protected:
-  DecodeStepsTest() { device_counts.refused = 0; }
-  void TearDown() override { testing::set_lazy_device(false); }
+  void TearDown() override {
+    testing::set_lazy_device(false);
+    device_counts.refused = 0;
+  }
 
   static std::unique_ptr<scheduler::ModelAgent> load(bool with_graphs) {
     agent::AgentOptions options;

@@ -111,18 +111,6 @@ TEST(PromptShapeTest, ShortPromptsHaveFewShapes) {
   EXPECT_EQ(shapes.size(), 2U * 8);
 }
 
-// A kernel's grid follows from the shape, so the two must not be taken for each other.
-TEST(PromptShapeTest, NoneIsADecodeStep) {
-  const StepShape shape = prompt_shape({.num_rows = 16,
-                                        .context_max = 40,
-                                        .num_table_blocks = 16,
-                                        .num_tokens = 16,
-                                        .chunk_max = 1,
-                                        .num_logits = 16},
-                                       {.tokens_max = 512, .rows_max = 256, .num_blocks = 1000});
-  EXPECT_NE(shape, decode_shape(16, 256, 40, 16));
-}
-
 TEST(UsualStepsTest, AreOfDifferentShapesWithinTheLimits) {
   for (const int context_length : {8, 100, 300, 2048}) {
     for (const int rows_max : {1, 6, 256}) {
@@ -142,9 +130,11 @@ TEST(UsualStepsTest, AreOfDifferentShapesWithinTheLimits) {
                                  .num_tokens = tokens,
                                  .chunk_max = tokens,
                                  .num_logits = num_rows};
-        shapes.insert(tokens == 1
-                          ? decode_shape(num_rows, rows_max, context, sizes.num_table_blocks)
-                          : prompt_shape(sizes, {batch.max_tokens, rows_max, 1000}));
+        StepShape shape = tokens == 1
+                              ? decode_shape(num_rows, rows_max, context, sizes.num_table_blocks)
+                              : prompt_shape(sizes, {batch.max_tokens, rows_max, 1000});
+        shape.chooses = tokens == 1 && !plan.waits_for_masks;
+        shapes.insert(shape);
       }
       EXPECT_EQ(shapes.size(), plans.size());
       const auto num_decodes = std::ranges::count_if(

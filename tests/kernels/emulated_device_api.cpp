@@ -30,18 +30,30 @@ DeviceMemory memory() { return {.free_bytes = kTotalBytes / 2, .total_bytes = kT
 
 void* create_stream() { return std::malloc(1); }
 
-void synchronize(void*) { cuda_emulation::catch_up(cuda_emulation::num_put()); }
+// Of what breaks a capture on a device.
+void check_no_capture() { LMTP_CHECK(!cuda_emulation::is_recording()); }
+
+void synchronize(void*) {
+  check_no_capture();
+  cuda_emulation::catch_up(cuda_emulation::num_put());
+}
 
 // An event: the number of operations enqueued before it.
 std::int64_t& position_of(void* event) { return *static_cast<std::int64_t*>(event); }
 
 void* create_event() { return std::calloc(1, sizeof(std::int64_t)); }
 
-void record(void* event, void*) { position_of(event) = cuda_emulation::num_put(); }
+void record(void* event, void*) {
+  check_no_capture();
+  position_of(event) = cuda_emulation::num_put();
+}
 
 bool is_done(void* event) { return cuda_emulation::num_done() >= position_of(event); }
 
-void wait(void* event) { cuda_emulation::catch_up(position_of(event)); }
+void wait(void* event) {
+  check_no_capture();
+  cuda_emulation::catch_up(position_of(event));
+}
 
 void* allocate(std::size_t num_bytes) {
   if (static_cast<std::int64_t>(num_bytes) > kTotalBytes) {
@@ -91,6 +103,7 @@ void release(DeviceApi::HandleKind kind, void* handle) {
     delete static_cast<Graph*>(handle);
     return;
   }
+  check_no_capture();
   if (kind == DeviceApi::HandleKind::kStream) synchronize(handle);
   // A later use reads NaN.
   std::memset(handle, kNoNumber, malloc_usable_size(handle));

@@ -13,6 +13,8 @@
 namespace lmtp::numerics {
 namespace {
 
+constexpr int kGraphsAtLoadMs = 100;  // on a device; the emulation takes minutes
+
 std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
 std::string shown(TokenId token, float logprob) {
@@ -292,7 +294,7 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
                  .run_ahead = setting.as_served,
                  .check_invariants = true,
                  .step_graphs = setting.as_served,
-                 .graphs_at_load_ms = 0,
+                 .graphs_at_load_ms = options_.backend == nullptr ? kGraphsAtLoadMs : 0,
                  .backend = options_.backend};
   engine::EngineOptions engine;
   engine.batch = agent.batch;

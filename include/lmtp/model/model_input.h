@@ -19,7 +19,7 @@ struct ModelInput {
   std::vector<std::int32_t> first_positions;  // [n]
   std::vector<std::int32_t> block_offsets;    // [n + 1] into block_tables
   std::vector<std::int32_t> block_tables;
-  std::vector<std::int32_t> logit_rows;  // rows in [0, m) whose logits are wanted, ascending
+  std::vector<std::int32_t> logit_rows;  // rows in [0, m) whose logits are wanted; then padding, 0
   std::vector<kernels::KvCopy> copies;   // before the forward pass, in order
 
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(ids.size()); }

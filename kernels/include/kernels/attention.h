@@ -56,7 +56,7 @@ struct KvLayer {
 struct KvStoreArgs {
   Matrix<const float> keys;             // [m, num_kv_heads * head_dim] f32
   Matrix<const float> values;           // as keys
-  const std::int32_t* slots = nullptr;  // [m], distinct
+  const std::int32_t* slots = nullptr;  // [m], distinct, but in block 0
   KvLayer cache;
 };
 void kv_store(Stream& stream, const KvStoreArgs& args);
@@ -95,7 +95,7 @@ struct AttentionArgs {
   std::int32_t chunk_max = 0;                     // rows
   std::int32_t context_max = 0;                   // tokens that its last row may see
   std::int32_t num_table_blocks = 0;              // block_offsets[num_sequences], or more
-  const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
+  const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m, or less
   const std::int32_t* first_positions = nullptr;  // [num_sequences]
   // [num_sequences + 1]: the number of blocks of all earlier sequences.
   const std::int32_t* block_offsets = nullptr;

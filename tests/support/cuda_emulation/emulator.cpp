@@ -266,6 +266,8 @@ void begin_recording() {
   emulator().recorded.clear();
 }
 
+bool is_recording() { return emulator().is_recording; }
+
 std::vector<Launch> end_recording() {
   emulator().is_recording = false;
   return std::exchange(emulator().recorded, {});
@@ -286,6 +288,7 @@ void set_lazy(bool lazy) {
 
 void put(std::function<void()> work) {
   Emulator& e = emulator();
+  if (e.is_recording) fail("work that is no launch is put while launches are recorded");
   ++e.num_put;
   e.put_off.push_back(std::move(work));
   if (!e.is_lazy) catch_up(e.num_put);

@@ -53,8 +53,9 @@ struct Launch {
   std::function<void()> thread;
 };
 
-// Between the two, submitted launches are recorded, not run.
+// Between the two, submitted launches are recorded, not run, and nothing else may be put.
 void begin_recording();
+bool is_recording();
 std::vector<Launch> end_recording();
 
 // Runs, records or defers a launch.
