@@ -36,8 +36,9 @@ class TaskRef {
 // Owner: the owner of the Stream. One thread calls parallel_for; the destructor joins the workers.
 class WorkerPool {
  public:
-  // The longest that a worker spins for the next region, or the caller for the last worker.
-  static constexpr int kSpinMicroseconds = 100;
+  // The longest that a worker spins for the next region, or the caller for the last worker: the
+  // regions of a step follow one another faster.
+  static constexpr int kSpinMicroseconds = 30;
   static constexpr int kMaxThreads = 256;
 
   // num_threads counts the caller. REQUIRES: 1 <= num_threads <= kMaxThreads.
