@@ -209,25 +209,30 @@ inline void gemv_tile(const LinearWork& work, const GemvWeights& from) {
   }
 }
 
+// GEMV: the panels [first, first + count) of a task, up to kPanels side by side: one sum for each
+// would wait for its own products.
+template <WeightType kType, int kRows, int kPanels>
+void gemv_panels(const LinearWork& work, const PanelTasks& tasks, int task, int first, int count) {
+  constexpr int kWidth = vectors_for(kRows) < kPanelVectors ? vectors_for(kRows) : kPanelVectors;
+  for (; count >= kPanels; count -= kPanels, first += kPanels) {
+    for (int part = 0; part < kPanelColumns; part += kWidth * kLanes) {
+      gemv_tile<kType, kRows, kPanels * kWidth>(work, tasks.gemv_weights(task, first, part));
+    }
+  }
+  if constexpr (kPanels > 1) {
+    gemv_panels<kType, kRows, kPanels / 2>(work, tasks, task, first, count);
+  }
+}
+
 // GEMV, one tile of rows: one pass over the weights, several panels side by side.
 template <WeightType kType, int kRows>
 void gemv_linear(Stream& stream, const LinearWork& work) {
   constexpr int kVectors = vectors_for(kRows);
   constexpr int kPanels = kVectors > kPanelVectors ? kVectors / kPanelVectors : 1;
-  constexpr int kPartVectors = kVectors < kPanelVectors ? kVectors : kPanelVectors;
   const PanelTasks tasks(work, {kPanels, work.args.weight.num_units()},
                          stream.pool().num_threads());
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
-    const int num_panels = tasks.num_panels(task);
-    if (kPanels > 1 && num_panels == kPanels) {
-      gemv_tile<kType, kRows, kPanels * kPanelVectors>(work, tasks.gemv_weights(task, 0));
-      return;
-    }
-    for (int p = 0; p < num_panels; ++p) {
-      for (int part = 0; part < kPanelColumns; part += kPartVectors * kLanes) {
-        gemv_tile<kType, kRows, kPartVectors>(work, tasks.gemv_weights(task, p, part));
-      }
-    }
+    gemv_panels<kType, kRows, kPanels>(work, tasks, task, 0, tasks.num_panels(task));
   });
 }
 
