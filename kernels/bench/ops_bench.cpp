@@ -125,6 +125,8 @@ void linear_shapes(benchmark::internal::Benchmark* bench) {
       ->Iterations(1);
 }
 BENCHMARK_CAPTURE(linear, f32, WeightType::kF32)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, f32_as_bf16, WeightType::kF32AsBF16)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, f32_as_f16, WeightType::kF32AsF16)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, bf16, WeightType::kBF16)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, int8, WeightType::kInt8)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, int4, WeightType::kInt4)->Apply(linear_shapes);

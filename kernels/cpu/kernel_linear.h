@@ -48,9 +48,26 @@ template <int kVectors>
   }
 }
 
+// Vector v of the weights of one of a unit's two inputs, widened. `weights`: where a line begins.
+template <WeightType kType>
+[[gnu::always_inline]] inline F widened_weights(const float* weights, int v,
+                                                std::int64_t panel_size, int input) {
+  if constexpr (kType == WeightType::kF32AsF16) {
+    constexpr int kLineVectors = kFloatsPerLine / kLanes;
+    const int lane = v % kLineVectors * kLanes;
+    const auto* halves =
+        reinterpret_cast<const std::uint16_t*>(weights + vector_offset(v, panel_size) - lane) +
+        input * kHalvesColumns + lane;
+    return load_f16(halves);
+  } else {
+    const F pairs = load(weights + vector_offset(v, panel_size));
+    return input == 0 ? lower_bf16(pairs) : upper_bf16(pairs);
+  }
+}
+
 // sums[r][v] += a[r] * w[v] for one unit of two inputs. a is [2][kRows]. The products of all lower
 // inputs go first, so that few registers hold factors.
-template <int kRows, int kVectors>
+template <WeightType kType, int kRows, int kVectors>
 [[gnu::always_inline]] inline void add_widened(const float* a, const float* weights,
                                                std::int64_t panel_size,
                                                F (&sums)[kRows][kVectors]) {
@@ -63,11 +80,12 @@ template <int kRows, int kVectors>
     }
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      const F pairs = load(weights + vector_offset(v, panel_size));
+      const F first = widened_weights<kType>(weights, v, panel_size, 0);
+      const F second = widened_weights<kType>(weights, v, panel_size, 1);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        sums[r][v] = multiply_add(lower[r], lower_bf16(pairs), sums[r][v]);
-        sums[r][v] = multiply_add(upper[r], upper_bf16(pairs), sums[r][v]);
+        sums[r][v] = multiply_add(lower[r], first, sums[r][v]);
+        sums[r][v] = multiply_add(upper[r], second, sums[r][v]);
       }
     }
     return;
@@ -77,8 +95,7 @@ template <int kRows, int kVectors>
     F held[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      const F pairs = load(weights + vector_offset(v, panel_size));
-      held[v] = half == 0 ? lower_bf16(pairs) : upper_bf16(pairs);
+      held[v] = widened_weights<kType>(weights, v, panel_size, half);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -105,7 +122,7 @@ template <WeightType kType, int kRows, int kVectors>
   for (std::int64_t u = 0; u < count;
        ++u, a += kRows * kUnitFloats<kType>, weights += kPanelColumns) {
     if constexpr (kUnitFloats<kType> == 2) {
-      add_widened<kRows, kVectors>(a, weights, panel_size, sums);
+      add_widened<kType, kRows, kVectors>(a, weights, panel_size, sums);
       continue;
     }
     F held[kHeld];
@@ -241,6 +258,7 @@ void gemv_linear(Stream& stream, const LinearWork& work) {
 template <WeightType kType, int kRows>
 void gemm_tile(const float* a, const float* panel, std::int64_t count,
                L2PrefetchCursor& caller_cursor, float* sums_at) {
+  static_assert(!is_kept_narrow(kType));
   L2PrefetchCursor cursor = caller_cursor;  // in registers
   for (int column = 0; column < kPanelColumns; column += kTileVectors * kLanes) {
     F sums[kRows][kTileVectors];
@@ -290,12 +308,29 @@ struct Tiles : TileTable<kType, 1, 2, 3, 4, 5, 6> {};
 template <WeightType kType>
 struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12> {};
 
-// GEMM: a few panels at a time, their units in blocks, all row tiles over each block.
+// Some units of a panel as f32: [inputs][kPanelColumns].
 template <WeightType kType>
-inline void gemm_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
+inline void widen_units(const float* weights, std::int64_t count, float* to) {
+  for (std::int64_t u = 0; u < count; ++u, weights += kPanelColumns) {
+    for (int input = 0; input < 2; ++input, to += kPanelColumns) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kPanelVectors; ++v) {
+        store(to + v * kLanes, widened_weights<kType>(weights, v, 0, input));
+      }
+    }
+  }
+}
+
+// GEMM: a few panels at a time, their units in blocks, all row tiles over each block. Of f32 that
+// is kept in 16 bits each block is widened once, for all tiles.
+template <WeightType kType>
+inline void gemm_linear(Stream& stream, const LinearWork& work, float* sums_of_all, float* widened,
                         const RowTiles& tiles) {
+  constexpr bool kWidens = is_kept_narrow(kType);
+  constexpr WeightType kProducts = kWidens ? WeightType::kF32 : kType;
+  constexpr std::int64_t kSteps = kWidens ? 2 : 1;  // of the tiles, a unit
   const LinearShape& shape = stream.backend().linear_shape;
-  const BlockShape block{shape.block_panels, shape.block_units};
+  const BlockShape block{shape.block_panels, (shape.block_units + kSteps - 1) / kSteps};
   const PanelTasks tasks(work, block, stream.pool().num_threads());
   const std::int64_t num_units = work.args.weight.num_units();
   const std::int64_t sums_size = tiles.m * kPanelColumns;  // of a panel
@@ -307,19 +342,24 @@ inline void gemm_linear(Stream& stream, const LinearWork& work, float* sums_of_a
       const std::int64_t count = tasks.units_from(first);
       constexpr int kPasses = kPanelColumns / (kTileVectors * kLanes);
       L2PrefetchCursor cursor = tasks.prefetch_cursor(
-          task, first, num_panels * tiles.count * kPasses * (count / kUnitsPerStep));
+          task, first, num_panels * tiles.count * kPasses * (kSteps * count / kUnitsPerStep));
       for (int p = 0; p < num_panels; ++p) {
+        const float* weights = tasks.panel(task, p) + first * kPanelColumns;
+        if constexpr (kWidens) {
+          float* own = widened + worker * kSteps * block.units * kPanelColumns;
+          widen_units<kType>(weights, count, own);
+          weights = own;
+        }
         for (int tile = 0; tile < tiles.count; ++tile) {
           const std::int64_t row = tiles.start(tile);
           const int height = tiles.height(tile);
-          Tiles<kType>::kGemm[height](
-              work.units + (row * num_units + first * height) * kUnitFloats<kType>,
-              tasks.panel(task, p) + first * kPanelColumns, count, cursor,
-              sums + p * sums_size + row * kPanelColumns);
+          Tiles<kProducts>::kGemm[height](
+              work.units + (row * num_units + first * height) * kUnitFloats<kType>, weights,
+              kSteps * count, cursor, sums + p * sums_size + row * kPanelColumns);
         }
       }
     }
-    finish_panels<kType>(work, tasks.first_panel(task), num_panels, {sums, sums_size});
+    finish_panels<kProducts>(work, tasks.first_panel(task), num_panels, {sums, sums_size});
   });
 }
 
@@ -386,27 +426,32 @@ template <WeightType kType>
 inline void linear_of(Stream& stream, const LinearArgs& args) {
   const std::int64_t m = args.x.rows;
   const auto* panels = static_cast<const float*>(args.weight.panels);
-  if (kType == WeightType::kF32 && m == 1) {
+  constexpr bool kIsF32 = kType == WeightType::kF32 || is_kept_narrow(kType);
+  constexpr WeightType kInputs = kIsF32 ? WeightType::kF32 : kType;
+  if (kIsF32 && m == 1) {  // its units are x as it is
     Tiles<kType>::kGemv[1](stream, {args, panels, args.x.data, nullptr});
     return;
   }
   const RowTiles tiles{m, static_cast<int>((m + kTileRowsMax - 1) / kTileRowsMax)};
-  const std::int64_t num_interleaved = m * args.weight.num_units() * kUnitFloats<kType>;
+  const std::int64_t row_floats = args.weight.num_units() * kUnitFloats<kType>;
   const LinearShape& shape = stream.backend().linear_shape;
   const bool is_gemv = m <= shape.gemv_rows_max && m <= kTileRowsMax;
-  const std::int64_t num_sums =
-      is_gemv ? 0 : stream.pool().num_threads() * shape.block_panels * m * kPanelColumns;
-  auto* units = static_cast<float*>(
-      stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums + m)));
-  float* sums = units + num_interleaved;
+  const std::int64_t columns = is_gemv ? 0 : stream.pool().num_threads() * kPanelColumns;
+  const std::int64_t num_widened = is_kept_narrow(kType) ? columns * (shape.block_units + 1) : 0;
+  const std::int64_t num_sums = columns * shape.block_panels * m;
+  auto* widened = static_cast<float*>(stream.scratch(
+      sizeof(float) * static_cast<std::uint64_t>(num_widened + m * row_floats + num_sums + m)));
+  float* units = widened + num_widened;
+  float* sums = units + m * row_floats;
   float* row_scales = sums + num_sums;
-  interleave_rows<kType>(stream, args, args.weight.num_units(), tiles, units, row_scales);
+  interleave_rows<kInputs>(stream, args, row_floats / kUnitFloats<kInputs>, tiles, units,
+                           row_scales);
   const LinearWork work{args, panels, units, row_scales};
   if (is_gemv) {
     Tiles<kType>::kGemv[m](stream, work);
     return;
   }
-  gemm_linear<kType>(stream, work, sums, tiles);
+  gemm_linear<kType>(stream, work, sums, widened, tiles);
 }
 
 inline void grouped_linear(Stream& stream, const LinearArgs& args);  // kernel_grouped.h
@@ -425,6 +470,12 @@ inline void linear(Stream& stream, const LinearArgs& args) {
     case WeightType::kInt4:
     case WeightType::kWidened:
       grouped_linear(stream, args);
+      return;
+    case WeightType::kF32AsBF16:
+      linear_of<WeightType::kF32AsBF16>(stream, args);
+      return;
+    case WeightType::kF32AsF16:
+      linear_of<WeightType::kF32AsF16>(stream, args);
       return;
     case WeightType::kF16:
       return;  // refused by the op

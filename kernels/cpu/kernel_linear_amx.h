@@ -332,7 +332,7 @@ inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
 
 inline void tile_linear(Stream& stream, const LinearArgs& args) {
   const WeightType type = args.weight.type;
-  if (type == WeightType::kF32 || is_grouped(type) ||
+  if (type == WeightType::kF32 || is_kept_narrow(type) || is_grouped(type) ||
       (type == WeightType::kInt8 && args.x.rows <= kInt8VectorRowsMax)) {
     LMTP_KERNELS_ISA::linear(stream, args);
   } else if (type == WeightType::kBF16) {

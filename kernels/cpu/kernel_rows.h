@@ -164,16 +164,34 @@ inline void unpack_output(const PackedLinear& weight, std::int64_t n, float scal
   }
 }
 
-inline void unpack_grouped(const PackedLinear& weight, std::int64_t n, float scale, float* y) {
-  for (std::int64_t k = 0; k < weight.k; ++k) y[k] = group_element(weight, n, k) * scale;
+// The same element by element.
+template <float (*kElement)(const PackedLinear&, std::int64_t, std::int64_t)>
+inline void unpack_elements(const PackedLinear& weight, std::int64_t n, float scale, float* y) {
+  for (std::int64_t k = 0; k < weight.k; ++k) y[k] = kElement(weight, n, k) * scale;
+}
+
+inline auto unpacking_of(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return unpack_output<WeightType::kF32>;
+    case WeightType::kBF16:
+    case WeightType::kF32AsBF16:
+      return unpack_output<WeightType::kBF16>;
+    case WeightType::kF32AsF16:
+      return unpack_elements<half_element>;
+    case WeightType::kInt4:
+    case WeightType::kWidened:
+      return unpack_elements<group_element>;
+    case WeightType::kInt8:
+    case WeightType::kF16:  // refused by the op
+      break;
+  }
+  return unpack_output<WeightType::kInt8>;
 }
 
 inline void embedding(Stream& stream, const EmbeddingArgs& args) {
   const std::int64_t width = args.y.columns;
-  const auto unpack = is_grouped(args.table.type)            ? unpack_grouped
-                      : args.table.type == WeightType::kF32  ? unpack_output<WeightType::kF32>
-                      : args.table.type == WeightType::kBF16 ? unpack_output<WeightType::kBF16>
-                                                             : unpack_output<WeightType::kInt8>;
+  const auto unpack = unpacking_of(args.table.type);
   for_rows(stream, args.y.rows, [&](std::int64_t row) {
     float* y = args.y.row(row);
     const std::int64_t id =

@@ -54,7 +54,10 @@ inline F units_at(const float* x, std::int64_t k, std::int64_t unit, float inver
 
 // Floats of x that stand for a unit: the unit itself, or both its inputs.
 template <WeightType kType>
-inline constexpr int kUnitFloats = kWidensInputs&& kType == WeightType::kBF16 ? 2 : 1;
+inline constexpr int kUnitFloats = (kWidensInputs && kType == WeightType::kBF16) ||
+                                           is_kept_narrow(kType)
+                                       ? 2
+                                       : 1;
 
 // sum + the products of one unit, lane by lane.
 template <WeightType kType>

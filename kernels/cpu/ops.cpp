@@ -99,6 +99,11 @@ void check_prologue(const Args& args, const Matrix<const float>& x) {
 // Arrays on a device are not read here: their contents are checked where they are built.
 bool on_host(const Stream& stream) { return stream.backend().device == nullptr; }
 
+void check_weight_type(const Stream& stream, const PackedLinear& weight) {
+  LMTP_CHECK(on_host(stream) ? is_for_host(weight.type) : !is_kept_narrow(weight.type));
+  LMTP_CHECK(!is_kept_narrow(weight.type) || weight.k % 2 == 0, weight.k);
+}
+
 void check_cache(const char* op, const KvLayer& cache) {
   LMTP_CHECK(cache.keys != nullptr && cache.values != nullptr && cache.num_blocks > 0 &&
                  cache.num_kv_heads > 0 && cache.head_dim > 0 && cache.head_dim <= kHeadDimMax,
@@ -120,7 +125,7 @@ void linear(Stream& stream, const LinearArgs& args) {
   check_same(kOp, "y columns", args.y.columns, "weight outputs", args.weight.n);
   check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
   if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
-  LMTP_CHECK(!on_host(stream) || is_for_host(args.weight.type));
+  check_weight_type(stream, args.weight);
   if (args.weight.type == WeightType::kInt8) {
     // The sum of this many int8 products fits 32 bits.
     constexpr std::int64_t kInputsMax = 1 << 16;
@@ -154,7 +159,8 @@ std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n
 
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {
   LMTP_CHECK(source.data != nullptr && to.panels != nullptr);
-  LMTP_CHECK(on_host(stream) ? is_for_host(to.type) : to.type != WeightType::kWidened);
+  LMTP_CHECK(on_host(stream) ? is_for_host(to.type)
+                             : to.type != WeightType::kWidened && !is_kept_narrow(to.type));
   stream.backend().pack(stream, source, to);
 }
 
@@ -242,6 +248,7 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   check_matrix(kOp, "y", args.y);
   LMTP_CHECK(args.table.panels != nullptr || !args.position_table.empty());
   if (args.table.panels != nullptr) {
+    check_weight_type(stream, args.table);
     check_same(kOp, "table width", args.table.k, "y columns", args.y.columns);
     for (std::int64_t row = 0; on_host(stream) && row < args.y.rows; ++row) {
       LMTP_CHECK(args.is_part || (args.ids[row] >= args.first_id &&

@@ -98,6 +98,16 @@ void write_bf16(const Panel& panel, std::uint32_t* to) {
   }
 }
 
+void write_halves(const Panel& panel, std::uint32_t* to) {
+  auto* halves = reinterpret_cast<std::uint16_t*>(to);
+  for (std::int64_t k = 0; k < panel.k(); ++k) {
+    for (std::int64_t column = 0; column < kPanelColumns; ++column) {
+      halves[half_index(k, column)] =
+          static_cast<std::uint16_t>(round_to_half(panel.at(column, k)));
+    }
+  }
+}
+
 // A column's weights are its scale times a whole number in [-127, 127].
 float scale_of(float largest) { return largest / 127.0F; }
 float inverse_scale_of(float largest) { return largest > 0.0F ? 127.0F / largest : 0.0F; }
@@ -150,6 +160,7 @@ void write_panel(Panel& panel, const PackTarget& target, std::int64_t index) {
       write_f32(panel, static_cast<float*>(target.panels) + index * size);
       return;
     case WeightType::kBF16:
+    case WeightType::kF32AsBF16:
       write_bf16(panel, static_cast<std::uint32_t*>(target.panels) + index * size);
       return;
     case WeightType::kInt8:
@@ -158,6 +169,9 @@ void write_panel(Panel& panel, const PackTarget& target, std::int64_t index) {
       return;
     case WeightType::kInt4:
       write_int4(panel, target, index);
+      return;
+    case WeightType::kF32AsF16:
+      write_halves(panel, static_cast<std::uint32_t*>(target.panels) + index * size);
       return;
     case WeightType::kF16:
     case WeightType::kWidened:
@@ -188,8 +202,19 @@ void pack_outputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows
 }
 
 // One unit of a panel from its inputs, [inputs][kPanelColumns].
-void write_unit(const float* inputs, float* to) { std::copy_n(inputs, kPanelColumns, to); }
-void write_unit(const float* inputs, std::uint32_t* to) {
+void write_unit(const float* inputs, WeightType type, std::uint32_t* to) {
+  if (type == WeightType::kF32) {
+    std::memcpy(to, inputs, kPanelColumns * sizeof(float));
+    return;
+  }
+  if (type == WeightType::kF32AsF16) {
+    auto* halves = reinterpret_cast<std::uint16_t*>(to);
+    for (std::int64_t i = 0; i < 2 * kPanelColumns; ++i) {
+      halves[half_index(i / kPanelColumns, i % kPanelColumns)] =
+          static_cast<std::uint16_t>(round_to_half(inputs[i]));
+    }
+    return;
+  }
   for (std::int64_t column = 0; column < kPanelColumns; ++column) {
     const std::uint32_t high = round_to_bf16(inputs[kPanelColumns + column]);
     to[column] = round_to_bf16(inputs[column]) | (high << 16);
@@ -212,10 +237,11 @@ void for_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
   });
 }
 
-template <typename Unit>
 void pack_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
-                 int inputs_per_unit, Unit* panels) {
+                 const PackTarget& to) {
   constexpr std::int64_t kUnitsPerTask = 16;
+  const std::int64_t inputs_per_unit = kernels::inputs_per_unit(to.type);
+  auto* const panels = static_cast<std::uint32_t*>(to.panels);
   const std::int64_t num_units = (source.k + inputs_per_unit - 1) / inputs_per_unit;
   for_inputs(pool, source, rows, kUnitsPerTask * inputs_per_unit,
              [&](const void* data, std::int64_t first_k, std::int64_t count, std::size_t) {
@@ -235,7 +261,7 @@ void pack_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                        std::fill_n(row, kPanelColumns, 0.0F);
                      }
                    }
-                   write_unit(inputs, panels + column * num_units + unit * kPanelColumns);
+                   write_unit(inputs, to.type, panels + column * num_units + unit * kPanelColumns);
                  }
                }
              });
@@ -359,22 +385,24 @@ void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                const PackTarget& to) {
   LMTP_CHECK(source.n > 0 && source.k > 0 && to.panels != nullptr, source.n, source.k);
   LMTP_CHECK(to.type != WeightType::kF16 && to.type != WeightType::kWidened, "not for floats");
+  LMTP_CHECK(
+      !is_kept_narrow(to.type) || to.type == kept_type(WeightType::kF32, source.type, source.k),
+      source.k);
   LMTP_CHECK(to.type != WeightType::kInt4 || is_int4_group(to.grouping.group), to.grouping.group);
   if (source.order == WeightOrder::kOutputsByInputs) {
     pack_outputs(pool, source, rows, to);
-  } else if (to.type == WeightType::kF32) {
-    pack_inputs(pool, source, rows, 1, static_cast<float*>(to.panels));
-  } else if (to.type == WeightType::kBF16) {
-    pack_inputs(pool, source, rows, 2, static_cast<std::uint32_t*>(to.panels));
   } else if (to.type == WeightType::kInt4) {
     pack_inputs_int4(pool, source, rows, to);
-  } else {
+  } else if (to.type == WeightType::kInt8) {
     pack_inputs_int8(pool, source, rows, to);
+  } else {
+    pack_inputs(pool, source, rows, to);
   }
 }
 
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
   if (is_grouped(weight.type)) return group_element(weight, n, k);
+  if (weight.type == WeightType::kF32AsF16) return half_element(weight, n, k);
   const int per_unit = inputs_per_unit(weight.type);
   const std::int64_t at =
       (n / kPanelColumns * weight.num_units() + k / per_unit) * kPanelColumns + n % kPanelColumns;
@@ -383,6 +411,7 @@ float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k)
     case WeightType::kF32:
       return unit_element<WeightType::kF32>(unit, 0);
     case WeightType::kBF16:
+    case WeightType::kF32AsBF16:
       return unit_element<WeightType::kBF16>(unit, k % 2);
     case WeightType::kInt8:
       return unit_element<WeightType::kInt8>(unit, k % 4) * weight.scales[n];

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/linear.h"
+#include "lmtp/base/half.h"
 
 namespace lmtp::kernels {
 
@@ -19,6 +20,15 @@ template <WeightType kType>
   float value = 0.0F;
   __builtin_memcpy(&value, &bits, sizeof(value));
   return value;
+}
+
+// The weight [n, k] of kF32AsF16.
+[[gnu::always_inline]] inline float half_element(const PackedLinear& weight, std::int64_t n,
+                                                 std::int64_t k) {
+  const auto* panel = static_cast<const std::uint32_t*>(weight.panels) +
+                      n / kPanelColumns * weight.num_units() * kPanelColumns;
+  return half_value(
+      reinterpret_cast<const std::uint16_t*>(panel)[half_index(k, n % kPanelColumns)]);
 }
 
 }  // namespace lmtp::kernels

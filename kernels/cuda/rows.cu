@@ -263,6 +263,9 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
       return launch_embedding<F16>(args, stream);
     case WeightType::kInt8:
       return launch_embedding<Int8>(args, stream);
+    case WeightType::kF32AsBF16:
+    case WeightType::kF32AsF16:
+      return;  // refused by the op
     case WeightType::kInt4:
     case WeightType::kWidened:
       switch (args.table.grouping.codes) {

@@ -5,6 +5,8 @@ namespace lmtp::agent {
 const char* dtype_name(kernels::WeightType type) {
   switch (type) {
     case kernels::WeightType::kF32:
+    case kernels::WeightType::kF32AsBF16:
+    case kernels::WeightType::kF32AsF16:
       return "float32";
     case kernels::WeightType::kBF16:
       return "bfloat16";

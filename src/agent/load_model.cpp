@@ -1,9 +1,12 @@
 #include "load_model.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -85,6 +88,37 @@ std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t 
   return is_table ? num_elements : num_elements * 9 / 16;  // int8, or 4 bits and a part of a scale
 }
 
+// Of the files that a folder's weights may be in.
+std::uintmax_t file_bytes(const std::string& folder) {
+  std::uintmax_t sum = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string type = it->path().extension();
+    const std::uintmax_t size = it->file_size(error);
+    if (!error && (type == ".safetensors" || type == ".bin")) sum += size;
+  }
+  return sum;
+}
+
+// The type that a model's matrices are kept in: narrower than f32 on a CPU where nearly all of the
+// files, if they are there already, are 16 bits.
+kernels::WeightType type_in_memory(const AgentOptions& options,
+                                   const std::vector<model::TensorSpec>& tensors) {
+  if (options.cuda_device || options.config.quantization.method != model::QuantMethod::kNone) {
+    return options.weight_type;
+  }
+  if (options.source.kind == SourceKind::kRandom) {
+    return kernels::kept_type(options.weight_type, options.config.weight_type, 0);
+  }
+  std::int64_t num_elements = 0;
+  for (const model::TensorSpec& tensor : tensors) num_elements += tensor.num_elements();
+  const auto num_bytes = static_cast<std::int64_t>(file_bytes(options.source.folder));
+  const bool is_narrow = num_bytes > 0 && num_bytes < 3 * num_elements;
+  return is_narrow ? kernels::kept_type(options.weight_type, kernels::ElementType::kBF16, 0)
+                   : options.weight_type;
+}
+
 }  // namespace
 
 std::int64_t count_weight_bytes(const AgentOptions& options) {
@@ -97,6 +131,7 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
   std::int64_t num_bytes = 0;
   const auto shares = matrix_shares(options.config, options.num_ranks);
   const auto tensors = model::describe_tensors(options.config);
+  const kernels::WeightType type = type_in_memory(options, tensors.value());
   for (const model::TensorSpec& tensor : tensors.value()) {
     const model::QuantScheme* scheme = nullptr;
     // Embeddings and heads seldom are, whatever is said; but GGUF files name their matrices.
@@ -114,7 +149,7 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
         share != shares.end() ? share->second.num_elements
                               : tensor.num_elements() / (is_table ? options.num_ranks : 1);
     num_bytes += scheme != nullptr ? model::coded_bytes(*scheme, num_elements)
-                                   : packed_bytes(options.weight_type, is_table, num_elements);
+                                   : packed_bytes(type, is_table, num_elements);
   }
   return num_bytes;
 }

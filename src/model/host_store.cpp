@@ -54,8 +54,10 @@ class HostStore : public WeightStore {
     PackedWeight weight;
     // A head in 4 bits would cost more than it saves: each of its errors is one of the logits.
     const bool is_wide = type_ == kernels::WeightType::kInt4 && source.is_table;
-    const kernels::PackTarget target =
-        allocate(source.n, source.k, is_wide ? kernels::WeightType::kInt8 : type_, {}, weight);
+    const kernels::PackTarget target = allocate(
+        source.n, source.k,
+        is_wide ? kernels::WeightType::kInt8 : kernels::kept_type(type_, source.type, source.k), {},
+        weight);
     const bool by_outputs = source.order == kernels::WeightOrder::kOutputsByInputs;
     RowsOfWeight rows(source,
                       static_cast<std::size_t>((by_outputs ? source.k : source.n) *

@@ -135,8 +135,9 @@ def most_resident(model, *options):
         (q4_0, (), 9 / 16),
         (plain, ("--dtype", "int4"), 9 / 16),
         (plain, ("--dtype", "int8"), 1.01),
+        (plain, ("--dtype", "float32"), 2.01),
     ],
-    ids=["packed-int4", "gguf-q4_0", "dtype-int4", "dtype-int8"],
+    ids=["packed-int4", "gguf-q4_0", "dtype-int4", "dtype-int8", "float32-of-bfloat16"],
 )
 def test_no_more_than_the_panels_is_resident(tmp_path, make, options, bytes_per_element):
     model = make(tmp_path / "model")
@@ -146,6 +147,6 @@ def test_no_more_than_the_panels_is_resident(tmp_path, make, options, bytes_per_
         # The weights are there, and nothing beside them.
         assert NUM_ELEMENTS * bytes_per_element * 0.98 < most <= limit(bytes_per_element)
         if "int4" in options:  # wider weights would be seen
-            assert most_resident(model, "--dtype", "float32") > limit(bytes_per_element)
+            assert most_resident(model, "--dtype", "bfloat16") > most + NUM_ELEMENTS
     finally:
         shutil.rmtree(tmp_path)

@@ -61,7 +61,8 @@ void row_dependent_linear(kernels::Stream& stream, const kernels::LinearArgs& ar
       reversed_rows(
           weight.n, weight.k, 0.0F,
           [&](std::int64_t n, std::int64_t k) { return kernels::packed_element(weight, n, k); }),
-      weight.n, weight.k + 1, weight.type);
+      weight.n, weight.k + 1,
+      kernels::is_kept_narrow(weight.type) ? kernels::WeightType::kF32 : weight.type);
   float largest = 0.0F;
   for (std::int64_t row = 0; row < args.x.rows; ++row) {
     for (std::int64_t k = 0; k < weight.k; ++k) {

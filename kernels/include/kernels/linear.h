@@ -7,6 +7,9 @@
 //   f32   fused multiply-adds
 //   bf16  x rounded to bf16, products summed in f32, the two of a unit as the processor does it
 //   int8  x quantised by its row (largest magnitude / 127), exact 32-bit sums, then two scales
+//   f32 kept as bf16 or f16, of a weight whose numbers are such: the operations of f32, on weights
+//         that are widened in registers. f16's units are apart: 16 columns of one input, then of
+//         the other (half_index).
 //
 // Weights by groups (kernels/grouping.h) have another layout: [ceil(n / kPanelColumns)] panels of
 // groups one after the other, each with its columns' scales, their offsets if there are any, and
@@ -34,13 +37,17 @@ namespace lmtp::kernels {
 
 inline constexpr int kPanelColumns = 32;
 
-// kF16 is for devices.
-enum class WeightType { kF32, kBF16, kInt8, kF16, kInt4, kWidened };
+// kF16 is for devices; kF32AsBF16 and kF32AsF16 are for the host.
+enum class WeightType { kF32, kBF16, kInt8, kF16, kInt4, kWidened, kF32AsBF16, kF32AsF16 };
 
 constexpr bool is_grouped(WeightType type) {
   return type == WeightType::kInt4 || type == WeightType::kWidened;
 }
 constexpr bool is_for_host(WeightType type) { return type != WeightType::kF16; }
+// f32 that is kept in 16 bits.
+constexpr bool is_kept_narrow(WeightType type) {
+  return type == WeightType::kF32AsBF16 || type == WeightType::kF32AsF16;
+}
 
 // Inputs of one unit; by groups, of x alone.
 constexpr int inputs_per_unit(WeightType type) {
@@ -53,6 +60,8 @@ constexpr int inputs_per_unit(WeightType type) {
       return 4;
     case WeightType::kBF16:
     case WeightType::kF16:
+    case WeightType::kF32AsBF16:
+    case WeightType::kF32AsF16:
       return 2;
   }
   return 1;
@@ -61,9 +70,9 @@ constexpr int inputs_per_unit(WeightType type) {
 // The element type of keys and values in a model with weights of that type; on a device also of the
 // weights themselves. bf16 for those that are for weights alone.
 constexpr ElementType element_type(WeightType type) {
-  return type == WeightType::kF32   ? ElementType::kF32
-         : type == WeightType::kF16 ? ElementType::kF16
-                                    : ElementType::kBF16;
+  return type == WeightType::kF32 || is_kept_narrow(type) ? ElementType::kF32
+         : type == WeightType::kF16                       ? ElementType::kF16
+                                                          : ElementType::kBF16;
 }
 
 // Does not own its memory. Panels are 64-byte aligned.
@@ -81,6 +90,21 @@ struct PackedLinear {
   // Not of weights by groups.
   std::int64_t num_units() const { return (k + inputs_per_unit(type) - 1) / inputs_per_unit(type); }
 };
+
+// Of kF32AsF16: where in a panel, in numbers of 16 bits, input k of a column is.
+inline constexpr std::int64_t kHalvesColumns = 16;
+constexpr std::int64_t half_index(std::int64_t k, std::int64_t column) {
+  return k / 2 * (2 * kPanelColumns) + column / kHalvesColumns * (2 * kHalvesColumns) +
+         k % 2 * kHalvesColumns + column % kHalvesColumns;
+}
+
+// How a weight of that type is kept in the least memory that has all its numbers.
+constexpr WeightType kept_type(WeightType type, ElementType of_source, std::int64_t k) {
+  if (type != WeightType::kF32 || k % 2 != 0) return type;
+  return of_source == ElementType::kBF16  ? WeightType::kF32AsBF16
+         : of_source == ElementType::kF16 ? WeightType::kF32AsF16
+                                          : type;
+}
 
 constexpr std::int64_t padded_columns(std::int64_t n) {
   return (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
@@ -171,7 +195,8 @@ struct PackTarget {
   Grouping grouping = {};        // by groups
 };
 
-// Rounds to nearest, ties to even, where the type is narrower than the source. kInt4: without
+// Rounds to nearest, ties to even, where the type is narrower than the source. f32 that is kept in
+// 16 bits: REQUIRES: the source is of that type, and k is even. kInt4: without
 // offsets, scales in bf16; a group's scale is its number of largest magnitude / -8, and 1 where
 // that is next to 0.
 // REQUIRES: not kWidened, whose codes come from elsewhere.
