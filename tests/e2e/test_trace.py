@@ -164,13 +164,18 @@ def test_neither_keys_nor_texts_are_in_it(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+NUM_KILLED = 32  # streams, so many that they take long enough
+
+
 def test_a_server_that_was_killed_leaves_whole_events(tmp_path):
     path = tmp_path / "trace.json"
 
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            await generate(s, 1, 400)
-            await s.token_of(1)
+            for stream_id in range(NUM_KILLED):
+                await generate(s, stream_id, 400)
+            for stream_id in range(NUM_KILLED):
+                await s.token_of(stream_id)
 
             async def has_steps():
                 return path.read_text().count('"decode"') > 20  # not of steps alone
@@ -182,7 +187,7 @@ def test_a_server_that_was_killed_leaves_whole_events(tmp_path):
         asyncio.run(ask(server))
     events = json.loads(path.read_text() + "]")
     assert len(named(events, "step")) > 10
-    assert sum(e["name"] == "request" for e in events) == 1, "it has not ended"
+    assert sum(e["name"] == "request" for e in events) == NUM_KILLED, "none has ended"
 
 
 async def serve_until(endpoint, is_over):
