@@ -88,21 +88,21 @@ std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t 
   return is_table ? num_elements : num_elements * 9 / 16;  // int8, or 4 bits and a part of a scale
 }
 
-// Of the files that a folder's weights may be in.
-std::uintmax_t file_bytes(const std::string& folder) {
-  std::uintmax_t sum = 0;
+// Of the files that a folder's weights are in.
+std::int64_t file_bytes(const std::string& folder) {
+  std::map<std::string, std::uintmax_t> sums;
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
-    const std::string type = it->path().extension();
     const std::uintmax_t size = it->file_size(error);
-    if (!error && (type == ".safetensors" || type == ".bin")) sum += size;
+    if (!error) sums[it->path().extension()] += size;
   }
-  return sum;
+  const bool has_safetensors = sums.contains(".safetensors");
+  return static_cast<std::int64_t>(sums[has_safetensors ? ".safetensors" : ".bin"]);
 }
 
-// The type that a model's matrices are kept in: narrower than f32 on a CPU where nearly all of the
-// files, if they are there already, are 16 bits.
+// The type that a model's matrices are kept in: narrower than f32 on a CPU where the files, if they
+// are there already, have nearly 2 bytes for each element.
 kernels::WeightType type_in_memory(const AgentOptions& options,
                                    const std::vector<model::TensorSpec>& tensors) {
   if (options.cuda_device || options.config.quantization.method != model::QuantMethod::kNone) {
@@ -113,8 +113,8 @@ kernels::WeightType type_in_memory(const AgentOptions& options,
   }
   std::int64_t num_elements = 0;
   for (const model::TensorSpec& tensor : tensors) num_elements += tensor.num_elements();
-  const auto num_bytes = static_cast<std::int64_t>(file_bytes(options.source.folder));
-  const bool is_narrow = num_bytes > 0 && num_bytes < 3 * num_elements;
+  const std::int64_t num_bytes = file_bytes(options.source.folder);
+  const bool is_narrow = 10 * num_bytes > 19 * num_elements && 4 * num_bytes < 9 * num_elements;
   return is_narrow ? kernels::kept_type(options.weight_type, kernels::ElementType::kBF16, 0)
                    : options.weight_type;
 }

@@ -114,9 +114,14 @@ Result<agent::ModelMemory> choose_dtype(const ModelOptions& options,
   Result<agent::ModelMemory> memory = agent::estimate_memory(agent);
   if (!memory || dtype->type || on_device || !free_bytes) return memory;
   if (memory->weights_bytes <= *free_bytes / 2) return memory;
-  reason = "float32 would take more than half of the free memory";
   agent.weight_type = kernels::WeightType::kBF16;
-  return agent::estimate_memory(agent);
+  Result<agent::ModelMemory> narrower = agent::estimate_memory(agent);
+  if (narrower && narrower->weights_bytes >= memory->weights_bytes) {  // of a file of 16 bits
+    agent.weight_type = kernels::WeightType::kF32;
+    return memory;
+  }
+  reason = "float32 would take more than half of the free memory";
+  return narrower;
 }
 
 registry::LoadedTokenizer load_tokenizer(const ModelSource& source) {
