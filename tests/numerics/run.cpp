@@ -114,9 +114,8 @@ std::string check_rows(const Configuration& configuration, const BatchReport& re
                 report.max_rows);
   }
   if (configuration.max_drafts > 0) {
-    return must(report.max_batch_rows >= configuration.batch - configuration.batch / 4,
-                "three of four of the batch's streams are to be in one step",
-                report.max_batch_rows);
+    return must(report.max_batch_rows >= configuration.batch - configuration.batch / 2,
+                "half of the batch's streams are to be in one step", report.max_batch_rows);
   }
   return must(report.max_batch_rows == configuration.batch,
               "the batch's streams are all to be in one step", report.max_batch_rows);
