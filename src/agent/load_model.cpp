@@ -88,19 +88,6 @@ std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t 
   return is_table ? num_elements : num_elements * 9 / 16;  // int8, or 4 bits and a part of a scale
 }
 
-// Of the files that a folder's weights are in.
-std::int64_t file_bytes(const std::string& folder) {
-  std::map<std::string, std::uintmax_t> sums;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
-       it.increment(error)) {
-    const std::uintmax_t size = it->file_size(error);
-    if (!error) sums[it->path().extension()] += size;
-  }
-  const bool has_safetensors = sums.contains(".safetensors");
-  return static_cast<std::int64_t>(sums[has_safetensors ? ".safetensors" : ".bin"]);
-}
-
 // The type that a model's matrices are kept in: narrower than f32 on a CPU where the files, if they
 // are there already, have nearly 2 bytes for each element.
 kernels::WeightType type_in_memory(const AgentOptions& options,
@@ -113,13 +100,31 @@ kernels::WeightType type_in_memory(const AgentOptions& options,
   }
   std::int64_t num_elements = 0;
   for (const model::TensorSpec& tensor : tensors) num_elements += tensor.num_elements();
-  const std::int64_t num_bytes = file_bytes(options.source.folder);
+  std::int64_t num_bytes = 0;
+  for (const std::filesystem::path& file : weight_files(options.source.folder)) {
+    std::error_code failed;
+    const std::uintmax_t size = std::filesystem::file_size(file, failed);
+    if (!failed) num_bytes += static_cast<std::int64_t>(size);
+  }
   const bool is_narrow = 10 * num_bytes > 19 * num_elements && 4 * num_bytes < 9 * num_elements;
   return is_narrow ? kernels::kept_type(options.weight_type, kernels::ElementType::kBF16, 0)
                    : options.weight_type;
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> weight_files(const std::string& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const char* extension : {".safetensors", ".bin"}) {
+    std::error_code failed;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+      if (entry.path().extension() == extension) files.push_back(entry.path());
+    }
+    if (!files.empty()) break;
+  }
+  std::ranges::sort(files);
+  return files;
+}
 
 std::int64_t count_weight_bytes(const AgentOptions& options) {
   const model::Quantization& quantization = options.config.quantization;

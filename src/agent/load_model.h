@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,9 +27,13 @@ Result<std::int64_t> count_weights(const AgentOptions& options);
 // Whether the ranks have a device each, of so many. REQUIRES: options.cuda_device is one of them.
 Result<void> enough_devices(const AgentOptions& options, int num_devices);
 
-// Bytes that they take in memory, those of one rank, by config.json: on the safe side where it does
-// not say which matrices are quantised. REQUIRES: count_weights() is ok.
+// Bytes that they take in memory, those of one rank, by config.json, and for 16 bits that stay so
+// by the size of the files: on the safe side where it does not say which matrices are quantised.
+// REQUIRES: count_weights() is ok.
 std::int64_t count_weight_bytes(const AgentOptions& options);
+
+// A folder's weights in the format that is preferred, by name; empty where they are not there.
+std::vector<std::filesystem::path> weight_files(const std::string& folder);
 
 // Whether matrices of the model may stay codes in memory.
 bool may_have_codes(const AgentOptions& options);

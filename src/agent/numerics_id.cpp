@@ -9,9 +9,9 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 #include "kernels/device.h"
+#include "load_model.h"
 
 namespace lmtp::agent {
 namespace {
@@ -59,17 +59,8 @@ void add_model(const ModelSource& source, Hash& hash) {
     return hash.add(std::to_string(source.seed));
   }
   if (is_gguf(source.folder)) return add_file(source.folder, hash);
-  std::vector<fs::path> weights;
-  for (const char* extension : {".safetensors", ".bin"}) {
-    std::error_code failed;
-    for (const auto& entry : fs::directory_iterator(source.folder, failed)) {
-      if (entry.path().extension() == extension) weights.push_back(entry.path());
-    }
-    if (!weights.empty()) break;
-  }
-  std::ranges::sort(weights);
   add_file(fs::path(source.folder) / "config.json", hash);
-  for (const fs::path& path : weights) add_file(path, hash);
+  for (const fs::path& path : weight_files(source.folder)) add_file(path, hash);
 }
 
 }  // namespace

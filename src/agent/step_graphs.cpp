@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/device_api.h"
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 

@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
 
 #include "kernels/stream.h"
-#include "lmtp/agent/agent_options.h"
 #include "staged_memory.h"
 
 namespace lmtp::agent {

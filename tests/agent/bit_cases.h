@@ -29,6 +29,16 @@ inline void expect_same_bits(const std::vector<scheduler::TokenResult>& a,
   }
 }
 
+// Of several streams.
+inline void expect_same_bits(const std::vector<std::vector<scheduler::TokenResult>>& a,
+                             const std::vector<std::vector<scheduler::TokenResult>>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same_bits(a[i], b[i]);
+  }
+}
+
 // A prompt that differs from number to number.
 inline std::vector<TokenId> prompt_of(int number, int length) {
   std::vector<TokenId> prompt(static_cast<std::size_t>(length));

@@ -22,6 +22,7 @@ using testing::counted_device;
 using testing::device_counts;
 using testing::DeviceCalls;
 using testing::DrivenStream;
+using testing::expect_same_bits;
 using testing::params_of;
 using testing::prompt_of;
 using testing::take_calls;
@@ -84,15 +85,6 @@ std::vector<std::vector<TokenResult>> results_of(scheduler::ModelAgent& agent) {
   return results;
 }
 
-void expect_same(const std::vector<std::vector<TokenResult>>& a,
-                 const std::vector<std::vector<TokenResult>>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    SCOPED_TRACE(i);
-    testing::expect_same_bits(a[i], b[i]);
-  }
-}
-
 TEST_F(DecodeStepsTest, AStepIsOneGraph) {
   const auto agent = load(true);
   for (const bool has_penalties : {false, true}) {
@@ -117,10 +109,10 @@ TEST_F(DecodeStepsTest, AStepIsOneGraph) {
 TEST_F(DecodeStepsTest, AreTheBitsOfStepsWithout) {
   const auto expected = results_of(*load(false));
   const auto agent = load(true);
-  expect_same(results_of(*agent), expected);
-  expect_same(results_of(*agent), expected);
+  expect_same_bits(results_of(*agent), expected);
+  expect_same_bits(results_of(*agent), expected);
   testing::set_lazy_device(true);
-  expect_same(results_of(*agent), expected);
+  expect_same_bits(results_of(*agent), expected);
 }
 
 TEST_F(DecodeStepsTest, GraphsThatAreNotToBeHadChangeNothing) {
@@ -129,8 +121,8 @@ TEST_F(DecodeStepsTest, GraphsThatAreNotToBeHadChangeNothing) {
     SCOPED_TRACE(each);
     device_counts.refused = each;
     const auto agent = load(true);
-    expect_same(results_of(*agent), expected);
-    if (each > 1) expect_same(results_of(*agent), expected);  // by those that were to be had
+    expect_same_bits(results_of(*agent), expected);
+    if (each > 1) expect_same_bits(results_of(*agent), expected);  // by those that were to be had
   }
 }
 
@@ -187,7 +179,7 @@ TEST_F(DecodeStepsTest, AStepWithMasksIsCutBeforeTheChoice) {
   for (const bool announces : {false, true}) {
     for (int i = 0; i < 2; ++i) {
       MaskedSteps steps(*agent);
-      expect_same(steps.run(announces), expected);
+      expect_same_bits(steps.run(announces), expected);
       if (i == 0) continue;  // some of them are captured
       for (std::size_t round = 0; round < steps.calls_of_rounds().size(); ++round) {
         const bool has_masks = round % 4 < 2;
@@ -217,7 +209,7 @@ TEST_F(DecodeStepsTest, AStepThatIsGivenUpIsNotRun) {
   plan.rows.push_back({.slot = 0, .first_position = 1, .num_tokens = 1, .num_logits = 1});
   plan.num_tokens = plan.num_logits = 1;
   ASSERT_TRUE(agent->forward(plan));
-  expect_same(steps.run(true), expected);
+  expect_same_bits(steps.run(true), expected);
 }
 
 }  // namespace

@@ -65,14 +65,6 @@ std::unique_ptr<scheduler::ModelAgent> make_plain(agent::AgentOptions options) {
   return make(options);
 }
 
-void expect_same(const Results& results, const Results& expected) {
-  ASSERT_EQ(results.size(), expected.size());
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    SCOPED_TRACE(i);
-    expect_same_bits(results[i], expected[i]);
-  }
-}
-
 // Prompts of several lengths in chunks of several sizes beside decodes, a SCORE, and chunks that
 // end in the middle of a prompt or of a block. Returns the results and the number of steps.
 std::pair<Results, int> serve(scheduler::ModelAgent& agent, int longest) {
@@ -116,7 +108,7 @@ TEST_P(PromptGraphsTest, GiveTheBitsOfStepsWithout) {
     testing::set_lazy_device(turn == 2);
     (void)take_captures();
     (void)take_calls();
-    expect_same(serve(*agent, GetParam().longest).first, expected);
+    expect_same_bits(serve(*agent, GetParam().longest).first, expected);
     // Decodes are captured for each turn of the host's memory, and memory may move in the first.
     if (turn == 2) {
       EXPECT_EQ(take_calls().graphs, num_steps);
@@ -154,7 +146,7 @@ TEST(PromptShapesTest, AGraphServesAllStepsOfItsShape) {
     (void)take_captures();
     (void)take_calls();
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      expect_same(serve_at_once(*agent, steps[i]), expected[i]);
+      expect_same_bits(serve_at_once(*agent, steps[i]), expected[i]);
       const int graphs = take_calls().graphs;
       if (round == 1) {
         EXPECT_EQ(graphs, 1);
@@ -280,14 +272,14 @@ TEST_F(GraphsAtLoadTest, UsualStepsAreGraphsFromTheFirstOn) {
     (void)take_calls();
     const Results results = serve_streams(*agent, {length});
     EXPECT_EQ(take_calls().graphs, 4) << length;  // the prompt, and three decodes
-    expect_same(results, serve_streams(*plain, {length}));
+    expect_same_bits(results, serve_streams(*plain, {length}));
   }
   EXPECT_EQ(take_captures(), 0);
   // Prompts together are another shape, but not their decodes.
   (void)take_calls();
   const Results results = serve_streams(*agent, {5, 3, 9});
   EXPECT_EQ(take_calls().graphs, 3);
-  expect_same(results, serve_streams(*plain, {5, 3, 9}));
+  expect_same_bits(results, serve_streams(*plain, {5, 3, 9}));
 }
 
 TEST_F(GraphsAtLoadTest, AModelIsLoadedWhereNoneCanBeHad) {
@@ -297,7 +289,7 @@ TEST_F(GraphsAtLoadTest, AModelIsLoadedWhereNoneCanBeHad) {
   device_counts.refusal = kernels::DeviceError::Kind::kOutOfMemory;
   const auto agent = make(options);
   EXPECT_EQ(take_captures(), 1);  // it is not tried for all shapes
-  expect_same(serve_at_once(*agent, {40}), expected);
+  expect_same_bits(serve_at_once(*agent, {40}), expected);
   EXPECT_EQ(take_calls().graphs, 0);
 }
 
