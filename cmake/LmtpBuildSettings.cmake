@@ -19,10 +19,16 @@ endif()
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 
+# Paths below the repository count as relative ones, so that a second clone hits what the first one
+# compiled; the sloppiness is what ccache asks for where precompiled headers are included.
 find_program(LMTP_CCACHE ccache)
 if(LMTP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${LMTP_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${LMTP_CCACHE})
 endif()
+
+# __FILE__ and debug information name files below the repository.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
 find_program(LMTP_MOLD mold)
 if(LMTP_MOLD)

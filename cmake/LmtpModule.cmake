@@ -16,8 +16,8 @@
 #             [TIMEOUT seconds] [TEST_DATA name])
 #     The program MODULE_UNIT_test from UNIT_test.cpp in the calling folder, and one ctest entry of
 #     that name, labelled MODULE. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock
-#     with their main. Includes: tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR
-#     as strings. The label release_only keeps a test out of the sanitizers' builds and runs; under
+#     with their main. Includes: tests/ and tests/support/ (source_dir.h says where the repository
+#     lies). The label release_only keeps a test out of the sanitizers' builds and runs; under
 #     ThreadSanitizer there are only those labelled tsan, in which threads meet. Those labelled long
 #     `tools/test --long` runs; those labelled slow_sanitized are long under a sanitizer.
 #     TEST_DATA: the cases of its suite TestData (tests/support/test_data.h) are a ctest entry of
@@ -82,12 +82,16 @@ function(lmtp_optimize_as_tests target)
   endif()
 endfunction()
 
+# What a compiler cache needs of clang: no times of headers, which differ in each clone.
+set(LMTP_PCH_OPTIONS "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+
 # lmtp_include_test_headers(TARGET): the standard library and GoogleTest as read once for all tests
 # (tests/support/test_headers.h), which is most of what compiling one takes. What it includes its
 # files include still: without LMTP_UNITY, and for lint, each is read by itself.
 function(lmtp_include_test_headers target)
   if(LMTP_UNITY)
     target_precompile_headers(${target} REUSE_FROM lmtp_test_headers)
+    target_compile_options(${target} PRIVATE ${LMTP_PCH_OPTIONS})
   endif()
 endfunction()
 
@@ -172,8 +176,6 @@ function(lmtp_test_program name module main)
   target_include_directories(${name} PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/tests/support ${CMAKE_CURRENT_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE
-    LMTP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LMTP_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
   if(TARGET lmtp_${module})
     target_link_libraries(${name} PRIVATE lmtp_${module})
     # A test may look at its own module's private headers.

@@ -17,6 +17,7 @@
 #include "lmtp/engine/engine.h"
 #include "lmtp/model/kv_cache.h"
 #include "recording_sink.h"
+#include "source_dir.h"
 #include "temp_folder.h"
 
 namespace lmtp {
@@ -25,7 +26,7 @@ namespace {
 using engine::Engine;
 using testing::RecordingSink;
 
-const std::string kGoldens = LMTP_SOURCE_DIR "/tests/goldens/";
+const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
 constexpr int kRankMax = 64;
 
 struct Model {

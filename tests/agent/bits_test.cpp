@@ -10,6 +10,7 @@
 
 #include "agent_driver.h"
 #include "bit_cases.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
@@ -35,7 +36,7 @@ using KvType = std::optional<kernels::ElementType>;
 using Case = std::tuple<const char*, kernels::WeightType, KvType>;
 
 std::unique_ptr<scheduler::ModelAgent> load(const Case& which, int num_threads = 2) {
-  const std::string folder = std::string(LMTP_SOURCE_DIR "/tests/goldens/") + std::get<0>(which);
+  const std::string folder = testing::source_dir() + "/tests/goldens/" + std::get<0>(which);
   return testing::load_agent(testing::folder_source(folder), num_threads, std::get<1>(which),
                              nullptr, std::get<2>(which));
 }

@@ -11,6 +11,7 @@
 #include "bit_cases.h"
 #include "counted_device.h"
 #include "device_under_test.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
@@ -39,7 +40,7 @@ class DecodeStepsTest : public ::testing::Test {
   static std::unique_ptr<scheduler::ModelAgent> load(bool with_graphs) {
     agent::AgentOptions options;
     options.source =
-        testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
+        testing::folder_source(testing::source_dir() + "/tests/goldens/checkpoints/untied-f32");
     options.config = *model::load_model_config(options.source);
     options.weight_type = kernels::WeightType::kBF16;
     options.kv_cache_bytes = testing::kTestKvBytes;

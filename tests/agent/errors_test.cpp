@@ -7,6 +7,7 @@
 #include <string>
 
 #include "agent_driver.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
@@ -24,7 +25,7 @@ std::string load_error(const ModelSource& source, std::int64_t kv_cache_bytes) {
 
 TEST(AgentErrorsTest, AKvCacheThatIsTooSmallNamesWhatIsNeeded) {
   const auto source =
-      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
+      testing::folder_source(testing::source_dir() + "/tests/goldens/checkpoints/untied-f32");
   const std::string error = load_error(source, 1000);
   EXPECT_NE(error.find("--kv-cache at least "), std::string::npos) << error;
   const std::int64_t needed = std::stoll(error.substr(error.find("at least ") + 9));
@@ -42,7 +43,8 @@ TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
 
 TEST(AgentErrorsTest, ACancelledLoadingEnds) {
   agent::AgentOptions options;
-  options.source = testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
+  options.source =
+      testing::folder_source(testing::source_dir() + "/tests/goldens/checkpoints/untied-f32");
   options.config = *model::load_model_config(options.source);
   options.kv_cache_bytes = testing::kTestKvBytes;
   int num_calls = 0;
@@ -58,7 +60,7 @@ TEST(AgentErrorsTest, ACancelledLoadingEnds) {
 // A NaN in the bias of one token's logit stands for a model whose row is broken.
 TEST(AgentErrorsTest, ARowThatIsNotNumbersFailsAlone) {
   const auto agent = testing::load_agent(
-      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32"));
+      testing::folder_source(testing::source_dir() + "/tests/goldens/checkpoints/untied-f32"));
   SamplingParams broken;
   auto bias = std::make_shared<LogitBias>();
   bias->ids = {3};

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "agent_driver.h"
+#include "source_dir.h"
 #include "test_data.h"
 
 namespace lmtp {
@@ -64,7 +65,7 @@ void check_file(const std::string& folder, const std::string& goldens, int num_r
 class GoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
-  const std::string root = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/";
+  const std::string root = testing::source_dir() + "/tests/goldens/";
   check_file(root + "checkpoints/" + GetParam(), root + GetParam() + ".json");
 }
 
@@ -75,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(TinyCheckpoints, GoldenTest,
 class FamilyGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(FamilyGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
-  const std::string folder = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/families/" + GetParam();
+  const std::string folder = testing::source_dir() + "/tests/goldens/families/" + GetParam();
   check_file(folder, folder + "/golden.json");
 }
 
@@ -93,7 +94,7 @@ class KvTypeGoldenTest
 
 TEST_P(KvTypeGoldenTest, LogprobsAreNearThoseOfTransformers) {
   const auto& [name, type] = GetParam();
-  const std::string folder = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/families/" + name;
+  const std::string folder = testing::source_dir() + "/tests/goldens/families/" + name;
   const auto agent = testing::load_agent(testing::folder_source(folder), 2,
                                          kernels::WeightType::kF32, nullptr, type);
   ASSERT_NE(agent, nullptr);
@@ -131,7 +132,7 @@ class RanksGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, 
 
 TEST_P(RanksGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
   const auto& [name, num_ranks] = GetParam();
-  const std::string folder = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/ranks/" + name;
+  const std::string folder = testing::source_dir() + "/tests/goldens/ranks/" + name;
   check_file(folder, folder + "/golden.json", num_ranks);
 }
 
@@ -146,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
 class GgufGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GgufGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
-  const std::string file = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/gguf/" + GetParam();
+  const std::string file = testing::source_dir() + "/tests/goldens/gguf/" + GetParam();
   check_file(file + ".gguf", file + ".json");
 }
 
@@ -158,15 +159,13 @@ INSTANTIATE_TEST_SUITE_P(Families, GgufGoldenTest,
 class QuantizedGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(QuantizedGoldenTest, TokensAndLogprobsAreThoseOfTransformersOnTheDequantisedWeights) {
-  const std::string folder =
-      std::string(LMTP_SOURCE_DIR) + "/tests/goldens/quantized/" + GetParam();
+  const std::string folder = testing::source_dir() + "/tests/goldens/quantized/" + GetParam();
   check_file(folder, folder + "/golden.json");
 }
 
 // A rank has codes of its share of the outputs, and numbers of its share of the inputs.
 TEST_P(QuantizedGoldenTest, TwoRanksGiveThemToo) {
-  const std::string folder =
-      std::string(LMTP_SOURCE_DIR) + "/tests/goldens/quantized/" + GetParam();
+  const std::string folder = testing::source_dir() + "/tests/goldens/quantized/" + GetParam();
   check_file(folder, folder + "/golden.json", 2);
 }
 
@@ -181,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantizedGoldenTest,
 class GgufRanksGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GgufRanksGoldenTest, TwoRanksGiveTheTokensAndLogprobsOfTransformers) {
-  const std::string file = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/gguf/" + GetParam();
+  const std::string file = testing::source_dir() + "/tests/goldens/gguf/" + GetParam();
   check_file(file + ".gguf", file + ".json", 2);
 }
 
@@ -198,7 +197,7 @@ TEST_F(TestData, Stories260K) {
 
 // How far the scores of the demo's goldens are off, on average, with weights of that type.
 double mean_error(kernels::WeightType type) {
-  const std::string root = LMTP_SOURCE_DIR;
+  const std::string root = testing::source_dir();
   const auto agent = testing::load_agent(testing::folder_source(root + "/models/demo"), 2, type);
   double sum = 0.0;
   int count = 0;
@@ -224,8 +223,8 @@ TEST(GoldenOfDemoTest, NarrowerWeightsAreOffByLittle) {
 }
 
 TEST(GoldenOfDemoTest, Demo) {
-  const std::string folder = std::string(LMTP_SOURCE_DIR) + "/models/demo";
-  const std::string goldens = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/demo.json";
+  const std::string folder = testing::source_dir() + "/models/demo";
+  const std::string goldens = testing::source_dir() + "/tests/goldens/demo.json";
   check_file(folder, goldens);
 }
 

@@ -13,6 +13,7 @@
 #include "agent_driver.h"
 #include "bit_cases.h"
 #include "lmtp/agent/model_memory.h"
+#include "source_dir.h"
 #include "temp_folder.h"
 
 namespace lmtp {
@@ -57,8 +58,8 @@ std::string widened(const std::string& file) {
 class KeptWeightsTest : public ::testing::TestWithParam<const char*> {
  protected:
   KeptWeightsTest()
-      : narrow_(
-            testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/" + std::string(GetParam()))) {
+      : narrow_(testing::folder_source(testing::source_dir() + "/tests/goldens/" +
+                                       std::string(GetParam()))) {
     const std::filesystem::path folder = narrow_.folder;
     copy_.write("config.json", read(folder / "config.json"));
     copy_.write("model.safetensors", widened(read(folder / "model.safetensors")));

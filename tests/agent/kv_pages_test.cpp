@@ -9,6 +9,7 @@
 #include "agent_driver.h"
 #include "backend_agent.h"
 #include "bit_cases.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kNumLayers = 5;
 // One thread, so that all steps are this one's.
 std::unique_ptr<scheduler::ModelAgent> load() {
   agent::AgentOptions options;
-  options.source = testing::folder_source(LMTP_SOURCE_DIR "/models/demo");
+  options.source = testing::folder_source(testing::source_dir() + "/models/demo");
   options.config = *model::load_model_config(options.source);
   options.num_threads = 1;
   options.kv_cache_bytes = testing::kTestKvBytes;

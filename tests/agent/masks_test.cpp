@@ -7,6 +7,7 @@
 #include "agent_driver.h"
 #include "bit_cases.h"
 #include "device_under_test.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
@@ -18,7 +19,7 @@ class MasksTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     const auto source =
-        testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
+        testing::folder_source(testing::source_dir() + "/tests/goldens/checkpoints/untied-f32");
     agent_ = testing::load_agent(source, 1, kernels::WeightType::kF32,
                                  GetParam() ? &testing::device_under_test() : nullptr);
     const auto config = model::load_model_config(source);

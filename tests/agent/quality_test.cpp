@@ -14,6 +14,7 @@
 
 #include "agent_driver.h"
 #include "lmtp/tokenizer/tokenizer.h"
+#include "source_dir.h"
 #include "test_data.h"
 
 namespace lmtp {
@@ -28,7 +29,7 @@ constexpr double kBF16CacheLimit = 0.002;
 constexpr double kF16CacheLimit = 0.0002;
 
 std::string held_out(const std::string& name) {
-  const std::string path = LMTP_SOURCE_DIR "/tests/goldens/held-out/" + name;
+  const std::string path = testing::source_dir() + "/tests/goldens/held-out/" + name;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
@@ -114,7 +115,7 @@ void check_quality(const std::string& folder, TokenId begin,
 }
 
 TEST(QualityTest, NarrowerWeightsOfTheDemo) {
-  const std::string folder = LMTP_SOURCE_DIR "/models/demo";
+  const std::string folder = testing::source_dir() + "/models/demo";
   const auto tokenizer = tokenizer::load_tokenizer(folder);
   ASSERT_TRUE(tokenizer.ok());
   const std::vector<TokenId> ids = *(*tokenizer)->encode(held_out("demo.txt"));

@@ -18,6 +18,7 @@
 #include "process/wire_a.h"
 #include "process/wire_c.h"
 #include "scripted_runtime.h"
+#include "source_dir.h"
 
 namespace lmtp::aici {
 namespace {
@@ -299,7 +300,7 @@ TEST_F(ServerWireTest, RefusesWhatIsWrong) {
 // What AICI's own Python engines have said to lmtp-aicirt, and what it answered then. A first line
 // of each file says which dialect: {"dialect": "a2" or "c", "vocab_size": n}.
 TEST_F(ServerWireTest, AnswersAsInTracesOfAicisOwnEngines) {
-  const std::string folder = LMTP_SOURCE_DIR "/tests/aici/traces";
+  const std::string folder = testing::source_dir() + "/tests/aici/traces";
   int num_exchanges = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     SCOPED_TRACE(entry.path().filename());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "source_dir.h"
 #include "support/scoped_env.h"
 #include "support/temp_folder.h"
 
@@ -99,7 +100,7 @@ TEST(ResolveModel, AGgufFileIsAModel) {
 TEST(ResolveModel, FindsTheDemoBesideTheProgram) {
   const auto source = resolve_model("demo");
   ASSERT_TRUE(source.ok()) << source.error().message;
-  EXPECT_EQ(source->folder, fs::canonical(std::string(LMTP_SOURCE_DIR) + "/models/demo"));
+  EXPECT_EQ(source->folder, fs::canonical(testing::source_dir() + "/models/demo"));
   EXPECT_EQ(source->names, (Names{"demo", source->folder}));
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/philox.h"
 #include "lmtp/base/json.h"
 #include "sample_support.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
@@ -204,7 +205,7 @@ void set_param(kernels::SampleRow& params, const std::string& name, const Json& 
 }
 
 TEST_P(DrawTest, KeepsWhatTransformersKeeps) {
-  const auto goldens = read_json_file(LMTP_SOURCE_DIR "/tests/goldens/draws.json");
+  const auto goldens = read_json_file(testing::source_dir() + "/tests/goldens/draws.json");
   ASSERT_TRUE(goldens.ok()) << goldens.error().message;
   ASSERT_GE(goldens->size(), 200U);
   for (std::size_t i = 0; i < goldens->size(); ++i) {

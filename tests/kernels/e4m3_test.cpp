@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "lmtp/base/json.h"
+#include "source_dir.h"
 
 namespace lmtp::kernels {
 namespace {
 
 Json golden() {
-  auto json = read_json_file(LMTP_SOURCE_DIR "/tests/goldens/e4m3.json");
+  auto json = read_json_file(testing::source_dir() + "/tests/goldens/e4m3.json");
   EXPECT_TRUE(json.ok());
   return *std::move(json);
 }

@@ -17,6 +17,7 @@
 #include "kernels/worker_pool.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/weights.h"
+#include "source_dir.h"
 #include "weight_stacks.h"
 
 namespace lmtp {
@@ -27,7 +28,7 @@ using model::WeightPart;
 using model::WeightStack;
 using testing::stacks_of;
 
-const std::string kFolders = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/quantized/";
+const std::string kFolders = testing::source_dir() + "/tests/goldens/quantized/";
 
 // Packs no codes: what a device's store does.
 class WideningStore : public model::WeightStore {

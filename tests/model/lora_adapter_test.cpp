@@ -16,12 +16,13 @@
 
 #include "lmtp/base/json.h"
 #include "lora_config.h"
+#include "source_dir.h"
 #include "temp_folder.h"
 
 namespace lmtp::model {
 namespace {
 
-const std::string kGoldens = LMTP_SOURCE_DIR "/tests/goldens/";
+const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -12,12 +12,13 @@
 
 #include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
 
 std::string file_text(const std::string& path) {
-  std::ifstream file(LMTP_SOURCE_DIR "/" + path);
+  std::ifstream file(testing::source_dir() + "/" + path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -94,7 +95,7 @@ Json schema_of(const SamplingParam& param) {
 }
 
 TEST(SamplingTable, IsWhatTheSchemaSays) {
-  const auto schema = read_json_object(LMTP_SOURCE_DIR "/docs/schema/lmtp.json");
+  const auto schema = read_json_object(testing::source_dir() + "/docs/schema/lmtp.json");
   ASSERT_TRUE(schema.ok()) << schema.error().message;
   const Json& fields = (*schema)["$defs"]["GENERATE"]["properties"];
   for (const SamplingParam& param : kSamplingTable) {

@@ -17,6 +17,7 @@
 #include "gguf_assembler.h"
 #include "jinja/frames.h"
 #include "rendered_chat.h"
+#include "source_dir.h"
 #include "temp_folder.h"
 
 namespace lmtp::text {
@@ -34,7 +35,7 @@ class ChatTemplateTest : public ::testing::Test {
  protected:
   ChatTemplateTest() {
     for (const char* name : {"config.json", "tokenizer.json"}) {
-      std::filesystem::copy(std::string(LMTP_SOURCE_DIR "/models/demo/") + name,
+      std::filesystem::copy(testing::source_dir() + "/models/demo/" + name,
                             folder_.path() + "/" + name);
     }
     write("tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer",

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lmtp/tokenizer/tokenizer.h"
+#include "source_dir.h"
 #include "test_data.h"
 
 namespace lmtp::tokenizer {
@@ -80,7 +81,7 @@ std::string read_file(const std::string& path) {
 }
 
 TEST(Golden, Demo) {
-  const std::string source = LMTP_SOURCE_DIR;
+  const std::string source = testing::source_dir();
   const auto tokenizer = load(source + "/models/demo");
   ASSERT_NE(tokenizer, nullptr);
   check_golden(*tokenizer, source + "/tests/goldens/tokenizer-demo.json");
@@ -123,12 +124,12 @@ int check_folders_in(const std::string& root) {
 }
 
 TEST(Golden, ASmallOneOfEachKind) {
-  EXPECT_GT(check_folders_in(std::string(LMTP_SOURCE_DIR) + "/tests/goldens/tokenizers"), 15);
+  EXPECT_GT(check_folders_in(testing::source_dir() + "/tests/goldens/tokenizers"), 15);
 }
 
 // By transformers 4.57, and by 5, whose rules differ (docs/tokenizers.md).
 TEST(Golden, AsReleasesOfTransformersSaveThem) {
-  const std::string root = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/saved_tokenizers/";
+  const std::string root = testing::source_dir() + "/tests/goldens/saved_tokenizers/";
   EXPECT_EQ(check_folders_in(root + "4.57"), 7);
   EXPECT_EQ(check_folders_in(root + "5.23"), 7);
 }
@@ -136,7 +137,7 @@ TEST(Golden, AsReleasesOfTransformersSaveThem) {
 // The same ids where llama.cpp's converter has made one file of a folder. It makes ordinary pieces
 // of those that a tokenizer.model calls user-defined.
 TEST(Golden, VocabulariesInGgufFiles) {
-  const std::string root = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/";
+  const std::string root = testing::source_dir() + "/tests/goldens/";
   for (const std::string name : {"llama2", "llama3", "qwen2"}) {
     check_cases(root + "gguf/tokenizers/" + name + ".gguf", root + "tokenizers/" + name, "<mine>");
   }
@@ -178,7 +179,7 @@ TEST_F(TestData, Llama) {
 
 // Nothing quadratic: with it, a word of a million letters would take hours.
 TEST(Golden, AWordOfAMillionLetters) {
-  const auto tokenizer = load(std::string(LMTP_SOURCE_DIR) + "/models/demo");
+  const auto tokenizer = load(testing::source_dir() + "/models/demo");
   ASSERT_NE(tokenizer, nullptr);
   std::mt19937 random(1);
   std::string text(1'000'000, ' ');

@@ -77,7 +77,7 @@ def is_test(entry):
 def clang_command(entry):
     """The command for clang: without the compiler cache, gcc's own options and headers that gcc
     has compiled."""
-    command = re.sub(r"^\S*ccache\s+", "", entry["command"])
+    command = re.sub(r"^.*?ccache\s+(?=/)", "", entry["command"])
     command = re.sub(r"\s-Winvalid-pch -include \S+/cmake_pch\.hxx", "", command)
     warnings = r"\s-Wno-(error=)?(maybe-uninitialized|restrict|stringop-\w+|subobject-linkage)"
     gcc_only = warnings + r"|\s--param=asan-\S+"
