@@ -15,9 +15,14 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug or Release" FORCE)
 endif()
 # Debug keeps the checks of the standard library and -O1, so that tests on real models stay
-# bearable.
-set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+# bearable; under sanitizers only what computes has it (LmtpModule).
+set(CMAKE_CXX_FLAGS_DEBUG "-g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
+if(LMTP_SANITIZE)
+  string(PREPEND CMAKE_CXX_FLAGS_DEBUG "-O0 ")
+else()
+  string(PREPEND CMAKE_CXX_FLAGS_DEBUG "-O1 ")
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")  # the kernels have -O3
 
 # Paths below the repository count as relative ones, so that a second clone hits what the first one
 # compiled; the sloppiness is what ccache asks for where precompiled headers are included.

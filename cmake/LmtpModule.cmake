@@ -1,31 +1,34 @@
 # The shapes of target in this tree.
 #
 #   lmtp_module(NAME SOURCES a.cpp ... [DEPS module ...] [PUBLIC_LIBS target ...]
-#               [PRIVATE_LIBS target ...] [WAITS | COMPUTES])
+#               [PRIVATE_LIBS target ...] [COMPUTES])
 #     The static library lmtp_NAME of src/NAME. Includes: include/ for all, its own folder for
 #     itself. DEPS are what its files include, and all of it: tools/dev/tidy.py compares.
-#     Without SOURCES it is a header-only (INTERFACE) library. WAITS: it waits for sockets and files
-#     more than it computes, so that it has -O2 where others have -O3. COMPUTES: it is optimized
-#     under a sanitizer as well, where others aren't, which takes half of the time to compile.
+#     Without SOURCES it is a header-only (INTERFACE) library. COMPUTES: it is optimized under a
+#     sanitizer as well, where others aren't, which takes half of the time to compile.
 #
 #   lmtp_plugin(NAME SOURCES a.cpp ... [DEPS module ...] [PRIVATE_LIBS target ...])
 #     The shared library liblmtp_NAME.so in the build's lib/lmtp/, which a program loads when it
-#     needs what it links. Optimized as a module that WAITS.
+#     needs what it links.
 #
 #   lmtp_test(MODULE UNIT [SOURCES extra.cpp ...] [DEPS module-or-target ...] [LABELS label ...]
 #             [TIMEOUT seconds] [TEST_DATA name])
 #     The program MODULE_UNIT_test from UNIT_test.cpp in the calling folder, and one ctest entry of
 #     that name, labelled MODULE. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock
 #     with their main. Includes: tests/ and tests/support/ (source_dir.h says where the repository
-#     lies). The label release_only keeps a test out of the sanitizers' builds and runs; under
-#     ThreadSanitizer there are only those labelled tsan, in which threads meet. Those labelled long
-#     `tools/test --long` runs; those labelled slow_sanitized are long under a sanitizer.
+#     lies). A unit test's home is preset asan (LMTP_ALL_TESTS=ON: release as well), but for what
+#     only optimized code shows: its bits, counts and allocations. Labels say so: `optimized` is in
+#     release as well, `release_only` there alone. Under ThreadSanitizer there are only those
+#     labelled tsan, in which threads meet. Those labelled long `tools/test --long` runs; those
+#     labelled slow_sanitized are long under a sanitizer, and optimized.
 #     TEST_DATA: the cases of its suite TestData (tests/support/test_data.h) are a ctest entry of
 #     this name, labelled test_data, which ctest lists as skipped where LMTP_TEST_DATA is not set.
 #
-#   lmtp_tests(MODULE UNITS unit ... [DEPS module-or-target ...] [LABELS label ...])
+#   lmtp_tests(MODULE UNITS unit ... [SOURCES extra.cpp ...] [DEPS module-or-target ...]
+#              [LABELS label ...] [PROGRAM name] [OBJECTS library ...])
 #     As lmtp_test for each unit, but all in one program, MODULE_tests (MODULE_tsan_tests of those
-#     labelled tsan): for units that need nothing of their own. What can be compiled together is.
+#     labelled tsan, MODULE_name_tests): for units that need nothing of their own. What can be
+#     compiled together is. OBJECTS: the units' files are in these object libraries already.
 #
 #   lmtp_program(NAME SOURCES main.cpp ... [DEPS module-or-target ...])
 #     The program NAME in the build's bin/.
@@ -50,6 +53,7 @@ include_guard(GLOBAL)
 option(LMTP_UNITY "Compile 32 files of a module at a time: a third of the time for a build" ON)
 
 option(LMTP_LONG_TESTS "Build tests that only `tools/test --long` runs" ON)
+option(LMTP_ALL_TESTS "Build unit tests without sanitizers as well, besides the optimized ones" ON)
 
 # lmtp_unity(TARGET BATCH): so many of its files at a time.
 function(lmtp_unity target batch)
@@ -59,15 +63,6 @@ function(lmtp_unity target batch)
     # For gcc a .cpp file that is included is a header.
     target_compile_options(${target} PRIVATE
       $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
-  endif()
-endfunction()
-
-# Of what WAITS, and not COMPUTES, say.
-function(lmtp_optimize_less target)
-  if(LMTP_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O2)
   endif()
 endfunction()
 
@@ -95,8 +90,9 @@ function(lmtp_include_test_headers target)
   endif()
 endfunction()
 
-# Of what hangs; sanitizers on a slow machine need minutes.
-set(LMTP_TEST_TIMEOUT_S 900)
+# For tests that hang: ten times what they cost, since busy and slow machines take as much, and at
+# least this.
+set(LMTP_TEST_TIMEOUT_S 300)
 
 function(lmtp_resolve_deps out)
   set(result "")
@@ -111,7 +107,7 @@ function(lmtp_resolve_deps out)
 endfunction()
 
 function(lmtp_module name)
-  cmake_parse_arguments(arg "WAITS;COMPUTES" "" "SOURCES;DEPS;PUBLIC_LIBS;PRIVATE_LIBS" ${ARGN})
+  cmake_parse_arguments(arg "COMPUTES" "" "SOURCES;DEPS;PUBLIC_LIBS;PRIVATE_LIBS" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "lmtp_module(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -125,8 +121,8 @@ function(lmtp_module name)
   endif()
   add_library(lmtp_${name} STATIC ${arg_SOURCES})
   lmtp_unity(lmtp_${name} 32)
-  if(arg_WAITS OR (LMTP_SANITIZE AND NOT arg_COMPUTES))
-    lmtp_optimize_less(lmtp_${name})
+  if(LMTP_SANITIZE AND arg_COMPUTES)
+    target_compile_options(lmtp_${name} PRIVATE -O1)
   endif()
   target_include_directories(lmtp_${name}
     PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
@@ -140,7 +136,6 @@ function(lmtp_plugin name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PRIVATE_LIBS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_library(lmtp_${name} MODULE ${arg_SOURCES})
-  lmtp_optimize_less(lmtp_${name})
   target_link_libraries(lmtp_${name} PRIVATE ${deps} ${arg_PRIVATE_LIBS} lmtp_warnings)
   set_target_properties(lmtp_${name} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/lmtp)
@@ -151,42 +146,77 @@ function(lmtp_program name)
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
   lmtp_unity(${name} 32)
-  lmtp_optimize_less(${name})
   target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
 endfunction()
 
-# Whether this build has tests with these labels.
+# Whether this build has unit tests with these labels.
 function(lmtp_has_tests out)
   set(has ON)
-  if((LMTP_SANITIZE AND "release_only" IN_LIST ARGN) OR
-     (LMTP_SANITIZE AND "slow_sanitized" IN_LIST ARGN AND NOT LMTP_LONG_TESTS) OR
-     (LMTP_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST ARGN))
-    set(has OFF)
+  if(LMTP_SANITIZE)
+    if("release_only" IN_LIST ARGN OR
+       ("slow_sanitized" IN_LIST ARGN AND NOT LMTP_LONG_TESTS) OR
+       (LMTP_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST ARGN))
+      set(has OFF)
+    endif()
+  elseif(NOT LMTP_ALL_TESTS)
+    set(optimized ${ARGN})
+    list(FILTER optimized INCLUDE REGEX "^(optimized|release_only|slow_sanitized)$")
+    if(NOT optimized)
+      set(has OFF)
+    endif()
   endif()
   set(${out} ${has} PARENT_SCOPE)
+endfunction()
+
+# lmtp_compile_as_tests(TARGET MODULE DEPS ...): its files are a module's tests.
+function(lmtp_compile_as_tests target module)
+  lmtp_resolve_deps(deps ${ARGN})
+  lmtp_optimize_as_tests(${target})
+  lmtp_include_test_headers(${target})
+  lmtp_unity(${target} 12)
+  target_include_directories(${target} PRIVATE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
+    ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/tests/support ${CMAKE_CURRENT_SOURCE_DIR})
+  if(TARGET lmtp_${module})
+    target_link_libraries(${target} PRIVATE lmtp_${module})
+    # A test may look at its own module's private headers.
+    if(EXISTS ${PROJECT_SOURCE_DIR}/src/${module})
+      target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/${module})
+    endif()
+  endif()
+  target_link_libraries(${target} PRIVATE ${deps} GTest::gtest GTest::gmock Threads::Threads
+                                          lmtp_warnings)
 endfunction()
 
 # lmtp_test_program(NAME MODULE MAIN SOURCES file ... [DEPS module-or-target ...])
 function(lmtp_test_program name module main)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
-  lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
-  lmtp_optimize_as_tests(${name})
-  lmtp_include_test_headers(${name})
-  target_include_directories(${name} PRIVATE
-    ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
-    ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/tests/support ${CMAKE_CURRENT_SOURCE_DIR})
-  if(TARGET lmtp_${module})
-    target_link_libraries(${name} PRIVATE lmtp_${module})
-    # A test may look at its own module's private headers.
-    if(EXISTS ${PROJECT_SOURCE_DIR}/src/${module})
-      target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${module})
-    endif()
-  endif()
-  target_link_libraries(${name} PRIVATE ${deps} GTest::gtest GTest::gmock ${main}
-    Threads::Threads lmtp_warnings)
+  lmtp_compile_as_tests(${name} ${module} ${arg_DEPS} ${main})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endfunction()
+
+# lmtp_test_objects(NAME MODULE SOURCES file ... [DEPS module-or-target ...]): for programs with
+# different mains, or that link different things of the same names.
+function(lmtp_test_objects name module)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCES})
+  lmtp_compile_as_tests(${name} ${module} ${arg_DEPS})
+endfunction()
+
+# lmtp_add_test(NAME COMMAND argument ...): an entry of ctest whose processor time is kept
+# (tools/dev/run_tests.py).
+find_program(LMTP_TIME time)
+mark_as_advanced(LMTP_TIME)
+set(LMTP_TEST_TIMES ${PROJECT_BINARY_DIR}/tests/times)
+file(MAKE_DIRECTORY ${LMTP_TEST_TIMES})
+function(lmtp_add_test name)
+  set(timed "")
+  if(LMTP_TIME)
+    set(timed ${LMTP_TIME} -o ${LMTP_TEST_TIMES}/${name} -f "%U %S %e")
+  endif()
+  add_test(NAME ${name} COMMAND ${timed} ${ARGN})
 endfunction()
 
 function(lmtp_test module unit)
@@ -202,27 +232,35 @@ function(lmtp_test module unit)
   set(filter "")
   if(arg_TEST_DATA)
     set(filter --gtest_filter=-TestData.*)
-    add_test(NAME ${arg_TEST_DATA} COMMAND ${name} --gtest_filter=TestData.*)
+    lmtp_add_test(${arg_TEST_DATA} $<TARGET_FILE:${name}> --gtest_filter=TestData.*)
     lmtp_test_properties(${arg_TEST_DATA} "${arg_TIMEOUT}" ${labels} test_data)
     set_property(TEST ${arg_TEST_DATA} PROPERTY SKIP_REGULAR_EXPRESSION "LMTP_TEST_DATA is not set")
   endif()
-  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 ${filter})
+  lmtp_add_test(${name} $<TARGET_FILE:${name}> --gtest_brief=1 ${filter})
   lmtp_test_properties(${name} "${arg_TIMEOUT}" ${labels})
 endfunction()
 
 function(lmtp_tests module)
-  cmake_parse_arguments(arg "" "" "UNITS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "PROGRAM" "UNITS;SOURCES;OBJECTS;DEPS;LABELS" ${ARGN})
   lmtp_has_tests(has ${arg_LABELS})
   if(NOT has)
     return()
   endif()
-  list(JOIN arg_LABELS _ program)
-  string(REPLACE "__" "_" program ${module}_${program}_tests)
-  list(TRANSFORM arg_UNITS APPEND _test.cpp OUTPUT_VARIABLE sources)
-  lmtp_test_program(${program} ${module} lmtp_unit_main SOURCES ${sources} DEPS ${arg_DEPS})
-  lmtp_unity(${program} 12)
+  set(program ${module} ${arg_PROGRAM})
+  if("tsan" IN_LIST arg_LABELS)
+    list(APPEND program tsan)
+  endif()
+  list(JOIN program _ program)
+  string(APPEND program _tests)
+  set(sources ${arg_UNITS})
+  list(TRANSFORM sources APPEND _test.cpp)
+  if(arg_OBJECTS)
+    list(TRANSFORM arg_OBJECTS REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE sources)
+  endif()
+  lmtp_test_program(${program} ${module} lmtp_unit_main
+    SOURCES ${sources} ${arg_SOURCES} DEPS ${arg_DEPS})
   foreach(unit IN LISTS arg_UNITS)
-    add_test(NAME ${module}_${unit}_test COMMAND ${program} --gtest_brief=1 --unit=${unit})
+    lmtp_add_test(${module}_${unit}_test $<TARGET_FILE:${program}> --gtest_brief=1 --unit=${unit})
     lmtp_test_properties(${module}_${unit}_test "" ${arg_LABELS} ${module})
   endforeach()
 endfunction()
@@ -237,6 +275,9 @@ endfunction()
 
 function(lmtp_pytest name script)
   cmake_parse_arguments(arg "NEWEST" "TIMEOUT;TEST_DATA" "LABELS" ${ARGN})
+  if(LMTP_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST arg_LABELS)
+    return()
+  endif()
   get_filename_component(script ${script} ABSOLUTE)
   set(pytest -m pytest -q -rs -p no:cacheprovider ${script})
   set(filter "")
@@ -250,8 +291,7 @@ function(lmtp_pytest name script)
   set(newest "")
   if(arg_NEWEST AND NOT LMTP_SANITIZE)
     set(newest ${name}_newest)
-    add_test(NAME ${newest}
-      COMMAND ${PROJECT_SOURCE_DIR}/.venv-newest/bin/python ${pytest} ${filter})
+    lmtp_add_test(${newest} ${PROJECT_SOURCE_DIR}/.venv-newest/bin/python ${pytest} ${filter})
     lmtp_test_properties(${newest} "${arg_TIMEOUT}" ${arg_LABELS})
   endif()
   # pytest's last line, where nothing passed or failed.
@@ -265,21 +305,43 @@ function(lmtp_add_python_test name)
   if(NOT EXISTS ${python})
     set(python python3)
   endif()
-  add_test(NAME ${name} COMMAND ${python} ${ARGN})
+  lmtp_add_test(${name} ${python} ${ARGN})
 endfunction()
 
-# lmtp_test_properties(NAME TIMEOUT LABEL ...)
+# What entries cost on a quiet machine, as tests/costs.txt has it: PRESET ENTRY, seconds of the
+# processor, and the quarters of a core that they kept busy. `tools/test --record-costs` writes it.
+set(lmtp_costs_file ${PROJECT_SOURCE_DIR}/tests/costs.txt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${lmtp_costs_file})
+cmake_path(GET PROJECT_BINARY_DIR FILENAME lmtp_preset)
+file(STRINGS ${lmtp_costs_file} lmtp_costs REGEX "^${lmtp_preset} ")
+foreach(line IN LISTS lmtp_costs)
+  string(REGEX MATCH "^[^ ]+ ([^ ]+) ([0-9.]+) ([0-9]+)$" line "${line}")
+  set(lmtp_cost_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+  set(lmtp_slots_${CMAKE_MATCH_1} ${CMAKE_MATCH_3})
+endforeach()
+
+# lmtp_test_properties(NAME TIMEOUT LABEL ...). tools/test gives ctest four slots a core.
 function(lmtp_test_properties name timeout)
-  if(NOT timeout)
-    set(timeout ${LMTP_TEST_TIMEOUT_S})
-  endif()
   set(labels ${ARGN})
   if(LMTP_SANITIZE AND "slow_sanitized" IN_LIST labels)
     list(APPEND labels long)
   endif()
+  set(cost 10)
+  set(slots 2)
+  if(DEFINED lmtp_cost_${name})
+    set(cost ${lmtp_cost_${name}})
+    set(slots ${lmtp_slots_${name}})
+  endif()
+  if(NOT timeout)
+    string(REGEX REPLACE "[.].*" "" timeout ${cost})
+    math(EXPR timeout "${timeout} * 10")
+    if(timeout LESS LMTP_TEST_TIMEOUT_S)
+      set(timeout ${LMTP_TEST_TIMEOUT_S})
+    endif()
+  endif()
   set(environment ${LMTP_TEST_ENVIRONMENT}
     LMTP_BIN_DIR=${PROJECT_BINARY_DIR}/bin LMTP_SOURCE_DIR=${PROJECT_SOURCE_DIR})
-  # COST: those that may take longest start first, so that all cores are busy to the end.
-  set_tests_properties(${name} PROPERTIES
-    LABELS "${labels}" TIMEOUT ${timeout} COST ${timeout} ENVIRONMENT "${environment}")
+  # COST: those that take longest start first, so that all cores are busy to the end.
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} COST ${cost}
+    PROCESSORS ${slots} ENVIRONMENT "${environment}")
 endfunction()

@@ -27,7 +27,7 @@ bool request_amx() {
 
 std::vector<const Backend*> cpu_backends() {
   std::vector<const Backend*> result;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  if (LMTP_HAS_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
       if (request_amx()) result.push_back(&amx_backend());

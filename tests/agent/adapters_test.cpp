@@ -26,7 +26,6 @@ namespace {
 using engine::Engine;
 using testing::RecordingSink;
 
-const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
 constexpr int kRankMax = 64;
 
 struct Model {
@@ -38,7 +37,7 @@ struct Model {
 Model load(const std::string& folder, kernels::WeightType type = kernels::WeightType::kF32,
            int kv_blocks = 0) {
   Model model;
-  model.options.source = testing::folder_source(kGoldens + folder);
+  model.options.source = testing::folder_source(testing::goldens() + folder);
   model.options.config = *model::load_model_config(model.options.source);
   model.options.weight_type = type;
   const auto specs = model::kv_specs(model.options.config);
@@ -95,7 +94,7 @@ void PrintTo(const Case& one, std::ostream* to) { *to << one.adapter; }
 class AdapterGoldenTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(AdapterGoldenTest, TokensAndLogprobsAreThoseOfTransformersAndPeft) {
-  const std::string folder = kGoldens + "adapters/" + GetParam().adapter;
+  const std::string folder = testing::goldens() + "adapters/" + GetParam().adapter;
   const Model model = load(GetParam().base);
   const auto adapter = read(model, folder);
   ASSERT_NE(adapter, nullptr);
@@ -161,7 +160,7 @@ TEST_P(MixedAdaptersTest, EachGetsTheBitsThatItGetsAlone) {
   std::vector<std::shared_ptr<const Adapter>> adapters = {nullptr};
   for (int i = 0; i < kAdapters; ++i) {
     const testing::TempFolder folder;
-    copy_scaled(kGoldens + "adapters/" + GetParam().adapter, i + 1, folder);
+    copy_scaled(testing::goldens() + "adapters/" + GetParam().adapter, i + 1, folder);
     adapters.push_back(read(mixed, folder.path()));
     ASSERT_NE(adapters.back(), nullptr);
   }
@@ -231,7 +230,7 @@ class NarrowBaseTest : public ::testing::TestWithParam<Narrow> {};
 // difference of log probabilities, and less than what the adapter changes. Fused and permuted
 // matrices among them.
 TEST_P(NarrowBaseTest, AnAdapterGivesWhatItGivesOverFloat32) {
-  const std::string folder = kGoldens + "adapters/" + GetParam().adapter;
+  const std::string folder = testing::goldens() + "adapters/" + GetParam().adapter;
   const auto golden = testing::read_goldens(folder + "/golden.json").back();
   ASSERT_TRUE(golden.is_score);
   const auto scores = [&](kernels::WeightType type, bool has_adapter) {
@@ -268,10 +267,10 @@ INSTANTIATE_TEST_SUITE_P(Bases, NarrowBaseTest,
 
 TEST(AdapterTest, ADeviceTakesNone) {
   agent::AgentOptions options;
-  options.source = testing::folder_source(kGoldens + "families/llama");
+  options.source = testing::folder_source(testing::goldens() + "families/llama");
   options.config = *model::load_model_config(options.source);
   options.cuda_device = 0;
-  const auto read = agent::read_adapter(options, {"a", kGoldens + "adapters/llama"}, {});
+  const auto read = agent::read_adapter(options, {"a", testing::goldens() + "adapters/llama"}, {});
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().code, ErrorCode::kInvalid);
   EXPECT_EQ(read.error().message,
@@ -280,7 +279,7 @@ TEST(AdapterTest, ADeviceTakesNone) {
 
 TEST(AdapterTest, OneThatLeavesNoPlaceForAStreamIsRefused) {
   const Model model = load("families/llama", kernels::WeightType::kF32, 12);
-  const auto adapter = read(model, kGoldens + "adapters/llama");
+  const auto adapter = read(model, testing::goldens() + "adapters/llama");
   ASSERT_GT(adapter->num_blocks(), 1);
   std::vector<Request> requests;
   requests.push_back(request_for(adapter, {1, 2, 3}));

@@ -27,8 +27,6 @@ using testing::expect_same_bits;
 using testing::params_of;
 using testing::prompt_of;
 
-const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
-
 // On an emulated device that defers all work until it is waited for.
 class LazyCudaAgentTest : public ::testing::Test {
  protected:
@@ -40,7 +38,7 @@ using KvType = std::optional<kernels::ElementType>;
 
 std::unique_ptr<scheduler::ModelAgent> load(const std::string& folder, WeightType type,
                                             KvType kv_cache_type = {}) {
-  return testing::load_agent(testing::folder_source(kGoldens + folder), 2, type,
+  return testing::load_agent(testing::folder_source(testing::goldens() + folder), 2, type,
                              &testing::device_under_test(), kv_cache_type);
 }
 
@@ -245,7 +243,7 @@ TEST(CudaAgentTest, ItsInfoNamesDeviceAndType) {
 
 agent::AgentOptions options_of(const std::string& folder) {
   agent::AgentOptions options;
-  options.source = testing::folder_source(kGoldens + folder);
+  options.source = testing::folder_source(testing::goldens() + folder);
   options.config = *model::load_model_config(options.source);
   options.cuda_device = 0;
   options.kv_cache_bytes = testing::kTestKvBytes;

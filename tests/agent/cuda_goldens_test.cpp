@@ -20,11 +20,9 @@ using kernels::WeightType;
 using testing::AgentDriver;
 using testing::DrivenStream;
 
-const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
-
-std::unique_ptr<scheduler::ModelAgent> load(const std::string& folder, WeightType type,
-                                            int num_ranks = 1) {
-  return testing::load_agent(testing::folder_source(kGoldens + folder), 2, type,
+std::unique_ptr<scheduler::ModelAgent> load_ranks(const std::string& folder, WeightType type,
+                                                  int num_ranks = 1) {
+  return testing::load_agent(testing::folder_source(testing::goldens() + folder), 2, type,
                              &testing::device_under_test(), std::nullopt, num_ranks);
 }
 
@@ -76,11 +74,11 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, CudaGoldenTest,
 
 TEST_P(CudaGoldenTest, LogprobsAreThoseOfTransformers) {
   const std::string folder = std::string("families/") + GetParam();
-  const std::string goldens = kGoldens + folder + "/golden.json";
-  EXPECT_LT(errors_of(*load(folder, WeightType::kF32), goldens).worst, 1e-4);
-  EXPECT_LT(errors_of(*load(folder, WeightType::kBF16), goldens).mean, kBf16Error);
+  const std::string goldens = testing::goldens() + folder + "/golden.json";
+  EXPECT_LT(errors_of(*load_ranks(folder, WeightType::kF32), goldens).worst, 1e-4);
+  EXPECT_LT(errors_of(*load_ranks(folder, WeightType::kBF16), goldens).mean, kBf16Error);
   // Three bits of the fraction more are an eighth of the error.
-  EXPECT_LT(errors_of(*load(folder, WeightType::kF16), goldens).mean, kBf16Error / 8);
+  EXPECT_LT(errors_of(*load_ranks(folder, WeightType::kF16), goldens).mean, kBf16Error / 8);
 }
 
 // A model on two devices, or more, whose sums go through the host's memory.
@@ -91,10 +89,10 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, CudaRanksTest, ::testing::Values("gpt2", "
 TEST_P(CudaRanksTest, LogprobsAreThoseOfTransformers) {
   if (!testing::set_backward_sums(false)) GTEST_SKIP() << "needs two devices: tools/gpu-check";
   const std::string folder = std::string("ranks/") + GetParam();
-  const auto agent = load(folder, WeightType::kF32, 2);
+  const auto agent = load_ranks(folder, WeightType::kF32, 2);
   EXPECT_EQ(agent->info().device, "cuda:0,1");
   EXPECT_TRUE(agent->runs_ahead());
-  EXPECT_LT(errors_of(*agent, kGoldens + folder + "/golden.json").worst, 1e-4);
+  EXPECT_LT(errors_of(*agent, testing::goldens() + folder + "/golden.json").worst, 1e-4);
 }
 
 // Checkpoints whose matrices are codes, against transformers on the dequantised weights.
@@ -108,10 +106,10 @@ TEST_P(CudaQuantisedTest, CodesStayNarrowAndGiveTheLogprobsOfTheirNumbers) {
   const std::string name = GetParam();
   const bool is_gguf = name.starts_with("gguf/");
   const std::string folder = is_gguf ? name + ".gguf" : name;
-  const std::string goldens = kGoldens + name + (is_gguf ? ".json" : "/golden.json");
-  EXPECT_LT(errors_of(*load(folder, WeightType::kF32), goldens).worst, 1e-4);
+  const std::string goldens = testing::goldens() + name + (is_gguf ? ".json" : "/golden.json");
+  EXPECT_LT(errors_of(*load_ranks(folder, WeightType::kF32), goldens).worst, 1e-4);
   for (const WeightType type : {WeightType::kBF16, WeightType::kF16}) {
-    const auto agent = load(folder, type);
+    const auto agent = load_ranks(folder, type);
     EXPECT_EQ(agent->info().num_widened, 0);
     EXPECT_LT(errors_of(*agent, goldens).mean,
               type == WeightType::kBF16 ? kBf16Error : kBf16Error / 8);

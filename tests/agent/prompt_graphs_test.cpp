@@ -40,7 +40,7 @@ struct Case {
   int longest = 50;  // prompt
 };
 
-agent::AgentOptions options_of(const Case& of) {
+agent::AgentOptions options_of_case(const Case& of) {
   agent::AgentOptions options;
   options.source = testing::folder_source(testing::source_dir() + "/tests/goldens/" + of.folder);
   options.config = *model::load_model_config(options.source);
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Models, PromptGraphsTest,
                                            Case{"families/qwen2-window", WeightType::kF32}));
 
 TEST_P(PromptGraphsTest, GiveTheBitsOfStepsWithout) {
-  const agent::AgentOptions options = options_of(GetParam());
+  const agent::AgentOptions options = options_of_case(GetParam());
   const auto [expected, num_steps] = serve(*make_plain(options), GetParam().longest);
   EXPECT_EQ(take_calls().graphs, 0);
   const auto agent = make(options);
@@ -133,7 +133,7 @@ Results serve_at_once(scheduler::ModelAgent& agent, const std::vector<int>& leng
 
 // Nothing of the step that was captured is left in its graph: neither numbers nor tables.
 TEST(PromptShapesTest, AGraphServesAllStepsOfItsShape) {
-  const agent::AgentOptions options = options_of({.folder = "families/llama3-tied"});
+  const agent::AgentOptions options = options_of_case({.folder = "families/llama3-tied"});
   const auto plain = make_plain(options);
   const auto agent = make(options);
   // Those that are captured, the second ones, have few rows and short chunks.
@@ -159,7 +159,7 @@ TEST(PromptShapesTest, AGraphServesAllStepsOfItsShape) {
 // Nor is the number of splits of attention: of 4 tokens behind others there are three when their
 // shape is captured, and then four.
 TEST(PromptShapesTest, SoItDoesWithLongContexts) {
-  agent::AgentOptions options = options_of({.folder = "families/llama3-tied"});
+  agent::AgentOptions options = options_of_case({.folder = "families/llama3-tied"});
   options.source.kind = SourceKind::kRandom;
   options.source.seed = 7;
   options.config.context_length = 1024;
@@ -182,7 +182,7 @@ TEST(PromptShapesTest, SoItDoesWithLongContexts) {
 // A step with so many copies of blocks that the memory of its arrays moves.
 TEST(PromptShapesTest, GraphsGoWhereWhatTheyReadMoves) {
   constexpr std::size_t kFirstBytes = std::size_t{1} << 20;  // of an Upload
-  const agent::AgentOptions options = options_of({.folder = "families/llama3-tied"});
+  const agent::AgentOptions options = options_of_case({.folder = "families/llama3-tied"});
   const auto plain = make_plain(options);
   const auto agent = make(options);
   const Results expected = serve_at_once(*plain, {20});
@@ -204,7 +204,7 @@ TEST(PromptShapesTest, GraphsGoWhereWhatTheyReadMoves) {
 
 // One prompt, whose blocks are others each time, as its tokens are.
 TEST(PromptCallsTest, AStepWithAPromptIsACopyAGraphAndItsSampling) {
-  const agent::AgentOptions options = options_of({.folder = "families/llama3-tied"});
+  const agent::AgentOptions options = options_of_case({.folder = "families/llama3-tied"});
   const auto calls_of_step = [](scheduler::ModelAgent& agent, int number) {
     AgentDriver driver(agent);
     (void)driver.generate(prompt_of(5, 16 * number), 1);
@@ -233,7 +233,7 @@ TEST(PromptCallsTest, AStepWithAPromptIsACopyAGraphAndItsSampling) {
 
 // As a server makes it, with few streams and short ones, since the emulation takes long.
 agent::AgentOptions options_of_server() {
-  agent::AgentOptions options = options_of({.folder = "checkpoints/untied-f32"});
+  agent::AgentOptions options = options_of_case({.folder = "checkpoints/untied-f32"});
   options.context_length = 70;
   options.batch.max_sequences = 4;
   options.debug.graphs_at_load_ms = 600'000;
@@ -315,7 +315,7 @@ TEST_F(GraphsAtLoadTest, TimeEndsIt) {
 
 // Steps of more tokens than graphs have.
 TEST_F(GraphsAtLoadTest, ALongPromptIsNone) {
-  agent::AgentOptions options = options_of({.folder = "checkpoints/untied-f32"});
+  agent::AgentOptions options = options_of_case({.folder = "checkpoints/untied-f32"});
   const auto agent = make(options);
   for (int i = 0; i < 2; ++i) (void)serve_at_once(*agent, {257});
   EXPECT_EQ(take_captures(), 0);

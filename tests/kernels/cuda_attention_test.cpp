@@ -32,13 +32,13 @@ constexpr Shape kShapes[] = {
     {2, 2, 16, 70, 1.5F}, {2, 1, 32, 257}, {1, 1, 96, 5000}, {2, 2, 16, 1}, {2, 1, 184, 70},
 };
 
-struct Case {
+struct AttentionCase {
   ElementType type;
   Shape shape;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<AttentionCase> cases() {
+  std::vector<AttentionCase> all;
   for (const Shape& shape : kShapes) {
     all.push_back({ElementType::kBF16, shape});
   }
@@ -55,7 +55,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string case_name(const ::testing::TestParamInfo<AttentionCase>& info) {
   const Shape& s = info.param.shape;
   const char* type = info.param.type == ElementType::kF32    ? "f32"
                      : info.param.type == ElementType::kF16  ? "f16"
@@ -66,7 +66,7 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
          std::to_string(s.window) + (s.soft_cap > 0.0F ? "_capped" : "");
 }
 
-class CudaAttentionTest : public ::testing::TestWithParam<Case> {
+class CudaAttentionTest : public ::testing::TestWithParam<AttentionCase> {
  protected:
   void TearDown() override { testing::set_thread_order(0); }
 

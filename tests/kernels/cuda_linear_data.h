@@ -19,6 +19,9 @@ using cuda::LinearKernel;
 using kernels::Activation;
 using kernels::ElementType;
 
+inline constexpr LinearKernel kTiledKernels[] = {
+    LinearKernel::kTiled128x128, LinearKernel::kTiled128x64, LinearKernel::kTiled64x64};
+
 struct LinearShape {
   std::int64_t n;
   std::int64_t k;

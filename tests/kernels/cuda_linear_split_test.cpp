@@ -24,9 +24,8 @@ using kernels::ElementType;
 using kernels::WeightType;
 using testing::Bytes;
 using testing::expect_same_bits;
+using testing::kTiledKernels;
 
-constexpr LinearKernel kTiledKernels[] = {LinearKernel::kTiled128x128, LinearKernel::kTiled128x64,
-                                          LinearKernel::kTiled64x64};
 constexpr int kH100 = 132;  // multiprocessors, as an H200
 constexpr int kA100 = 108;
 

@@ -27,10 +27,9 @@ using testing::Bytes;
 using testing::expect_rows;
 
 constexpr ElementType kTypes[] = {ElementType::kBF16, ElementType::kF16, ElementType::kF32};
-constexpr LinearKernel kTiledKernels[] = {LinearKernel::kTiled128x128, LinearKernel::kTiled128x64,
-                                          LinearKernel::kTiled64x64};
-using Problem = testing::LinearShape;
-using Data = testing::LinearData;
+using testing::kTiledKernels;
+using testing::LinearData;
+using testing::LinearShape;
 
 class CudaLinearTest : public ::testing::TestWithParam<ElementType> {
  protected:
@@ -50,10 +49,11 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaLinearTest, ::testing::ValuesIn(kTypes), typ
 TEST_P(CudaLinearTest, EqualsItsPlainTwin) {
   // Neither tiles nor slices divide these; the last has several slices, the one before unaligned
   // rows of many inputs.
-  for (const Problem& problem : {Problem{1, 1}, Problem{5, 3}, Problem{17, 16}, Problem{31, 50},
-                                 Problem{48, 130}, Problem{20, 601}, Problem{33, 1032}}) {
+  for (const LinearShape& problem :
+       {LinearShape{1, 1}, LinearShape{5, 3}, LinearShape{17, 16}, LinearShape{31, 50},
+        LinearShape{48, 130}, LinearShape{20, 601}, LinearShape{33, 1032}}) {
     SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k);
-    Data data(problem, GetParam(), 19);
+    LinearData data(problem, GetParam(), 19);
     for (const Activation activation : {Activation::kNone, Activation::kGeluTanh}) {
       const auto expected = data.expected(activation);
       for (const LinearKernel kernel : {LinearKernel::kBest, LinearKernel::kTiled128x128,
@@ -68,7 +68,7 @@ TEST_P(CudaLinearTest, EqualsItsPlainTwin) {
 }
 
 TEST_P(CudaLinearTest, ActivationsAreThoseOfThePlainTwin) {
-  Data data({40, 32}, GetParam(), 9);
+  LinearData data({40, 32}, GetParam(), 9);
   for (const Activation activation :
        {Activation::kGeluErf, Activation::kRelu, Activation::kSilu, Activation::kGeluTanh}) {
     const auto expected = data.expected(activation);
@@ -80,7 +80,7 @@ TEST_P(CudaLinearTest, ActivationsAreThoseOfThePlainTwin) {
 }
 
 TEST_P(CudaLinearTest, BitsDoNotDependOnTheNumberOfRows) {
-  Data data({21, 150}, GetParam(), 200);
+  LinearData data({21, 150}, GetParam(), 200);
   const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled128x128);
   for (std::int64_t rows = 1; rows <= data.m; ++rows) {
     SCOPED_TRACE(rows);
@@ -91,9 +91,9 @@ TEST_P(CudaLinearTest, BitsDoNotDependOnTheNumberOfRows) {
 
 TEST_P(CudaLinearTest, BothKernelsHaveTheSameOrderOfSums) {
   // Slices of several lengths, a last one that is shorter, and more warps than one a slice.
-  for (const Problem& problem :
-       {Problem{40, 700}, Problem{19, 1030}, Problem{2 * 16, 256}, Problem{16 * 9 + 3, 513}}) {
-    Data data(problem, GetParam(), 40);
+  for (const LinearShape& problem : {LinearShape{40, 700}, LinearShape{19, 1030},
+                                     LinearShape{2 * 16, 256}, LinearShape{16 * 9 + 3, 513}}) {
+    LinearData data(problem, GetParam(), 40);
     const auto whole = data.run(0, data.m, Activation::kSilu, LinearKernel::kTiled128x128);
     for (const std::int64_t rows : {1, 2, 7, 8, 9, 16, 17, 31, 33, 40}) {
       SCOPED_TRACE(::testing::Message() << "k " << problem.k << " rows " << rows);
@@ -108,9 +108,9 @@ TEST_P(CudaLinearTest, BothKernelsHaveTheSameOrderOfSums) {
 TEST_P(CudaLinearTest, BlocksOfEveryShapeHaveTheSameOrderOfSums) {
   if (GetParam() == ElementType::kF32) GTEST_SKIP() << "one kernel takes all";
   constexpr std::int64_t kStreamed = 64;
-  for (const Problem& problem :
-       {Problem{1, 1}, Problem{61, 65}, Problem{128, 1024}, Problem{133, 1030}, Problem{200, 79}}) {
-    Data data(problem, GetParam(), 130);
+  for (const LinearShape& problem : {LinearShape{1, 1}, LinearShape{61, 65}, LinearShape{128, 1024},
+                                     LinearShape{133, 1030}, LinearShape{200, 79}}) {
+    LinearData data(problem, GetParam(), 130);
     const auto streamed = data.run(0, kStreamed, Activation::kGeluTanh);
     const auto whole = data.run(0, data.m, Activation::kGeluTanh, LinearKernel::kTiled128x128);
     expect_rows(streamed, whole, 0, data.n);
@@ -131,9 +131,10 @@ TEST_P(CudaLinearTest, BlocksOfEveryShapeHaveTheSameOrderOfSums) {
 TEST_P(CudaLinearTest, WarpGroupsHaveTheSameOrderOfSums) {
   if (GetParam() == ElementType::kF32) GTEST_SKIP() << "one kernel takes all";
   if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
-  for (const Problem& problem : {Problem{1, 1}, Problem{61, 65}, Problem{128, 1024},
-                                 Problem{133, 1030}, Problem{40, 2100}, Problem{300, 330}}) {
-    Data data(problem, GetParam(), 145);
+  for (const LinearShape& problem :
+       {LinearShape{1, 1}, LinearShape{61, 65}, LinearShape{128, 1024}, LinearShape{133, 1030},
+        LinearShape{40, 2100}, LinearShape{300, 330}}) {
+    LinearData data(problem, GetParam(), 145);
     const auto whole = data.run(0, data.m, Activation::kGeluTanh, LinearKernel::kTiled128x128);
     for (const LinearKernel kernel : {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster,
                                       LinearKernel::kWgmmaClusterBy2, LinearKernel::kBest}) {
@@ -153,7 +154,7 @@ TEST_P(CudaLinearTest, WarpGroupsGoThroughWideRowsInGroups) {
   if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
   constexpr std::int64_t kStride = 120'000;
   constexpr std::int64_t kRows = 130;
-  Data data({140, 70}, GetParam(), kRows);
+  LinearData data({140, 70}, GetParam(), kRows);
   const auto expected = data.run(0, kRows, Activation::kNone, LinearKernel::kTiled64x64);
   const auto y = data.run(0, kRows, Activation::kNone, LinearKernel::kWgmma, kStride);
   std::vector<float> rows;
@@ -174,7 +175,7 @@ TEST_P(CudaLinearTest, WarpGroupsTakeTurnsOfAllMultiprocessors) {
   for (const int count : {2, 5}) {
     const bool emulated = testing::set_num_multiprocessors(count);
     const int blocks = emulated ? 4 : testing::num_multiprocessors() + 3;
-    Data data({128 * blocks - 5, 330}, GetParam(), 290);
+    LinearData data({128 * blocks - 5, 330}, GetParam(), 290);
     const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled128x128);
     for (const std::int64_t rows : {30, 64, 290}) {
       expect_rows(data.run(0, rows, Activation::kNone, LinearKernel::kWgmma), expected, 0, data.n);
@@ -188,7 +189,7 @@ TEST_P(CudaLinearTest, WarpGroupsTakeTurnsOfAllMultiprocessors) {
 TEST(CudaLinearClusterTest, WhereAClusterDoesNotFitOneBlockTakesItsSlices) {
   if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
   if (!testing::set_cluster_max(4)) GTEST_SKIP() << "a real device has what it has";
-  Data data({40, 2100}, ElementType::kBF16, 20);
+  LinearData data({40, 2100}, ElementType::kBF16, 20);
   const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled64x64);
   for (const LinearKernel kernel : {LinearKernel::kWgmmaCluster, LinearKernel::kWgmmaClusterBy2}) {
     expect_rows(data.run(0, data.m, Activation::kNone, kernel), expected, 0, data.n);
@@ -203,8 +204,8 @@ TEST_P(CudaLinearTest, WarpGroupsDoNotDependOnTheOrderOfThreads) {
   if (GetParam() != ElementType::kBF16) GTEST_SKIP() << "one type is enough";
   if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
   for (const auto& [problem, rows] :
-       {std::pair{Problem{40, 2100}, 40}, std::pair{Problem{290, 700}, 130}}) {
-    Data data(problem, GetParam(), rows);
+       {std::pair{LinearShape{40, 2100}, 40}, std::pair{LinearShape{290, 700}, 130}}) {
+    LinearData data(problem, GetParam(), rows);
     const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled64x64);
     for (unsigned seed = 1; seed <= 3; ++seed) {
       testing::set_thread_order(seed);
@@ -217,10 +218,10 @@ TEST_P(CudaLinearTest, WarpGroupsDoNotDependOnTheOrderOfThreads) {
 }
 
 // Rows go by 8, 16, 32 and 64.
-void expect_one_order_of_sums(const Problem& problem, ElementType type) {
+void expect_one_order_of_sums(const LinearShape& problem, ElementType type) {
   SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k);
   constexpr std::int64_t kRows = 64;
-  Data data(problem, type, kRows);
+  LinearData data(problem, type, kRows);
   const auto whole = data.run(0, kRows, Activation::kNone, LinearKernel::kTiled128x128);
   for (const std::int64_t rows : {1, 8, 9, 32, 33, 64}) {
     SCOPED_TRACE(rows);
@@ -245,7 +246,7 @@ TEST_P(CudaLinearTest, WarpsOfSeveralTilesHaveTheSameOrderOfSums) {
     const std::int64_t groups = k == 130 ? 8 : 2;  // of a block
     for (const std::int64_t tiles : {2, 4}) {
       const std::int64_t blocks = tiles * 2 * testing::num_multiprocessors();
-      const Problem problem{blocks * groups * cuda::kTileSide + 5, k};
+      const LinearShape problem{blocks * groups * cuda::kTileSide + 5, k};
       ASSERT_EQ(cuda::slices_of(problem.n, k).count, 8 / groups);
       expect_one_order_of_sums(problem, GetParam());
     }
@@ -254,7 +255,7 @@ TEST_P(CudaLinearTest, WarpsOfSeveralTilesHaveTheSameOrderOfSums) {
 
 TEST_P(CudaLinearTest, TheMostSlicesHaveTheSameOrderOfSums) {
   if (GetParam() == ElementType::kF32) GTEST_SKIP() << "there are no slices";
-  const Problem problem{std::min(1024, 21 * testing::num_multiprocessors()), 4091};
+  const LinearShape problem{std::min(1024, 21 * testing::num_multiprocessors()), 4091};
   ASSERT_EQ(cuda::slices_of(problem.n, problem.k).count, cuda::kSlicesMax);
   expect_one_order_of_sums(problem, GetParam());
 }
@@ -262,7 +263,7 @@ TEST_P(CudaLinearTest, TheMostSlicesHaveTheSameOrderOfSums) {
 // What the tests around this one would see if one of the kernels had another order: every row.
 TEST_P(CudaLinearTest, AnotherOrderOfSumsShows) {
   if (GetParam() == ElementType::kF32) return;  // its sums are not products of matrices
-  Data data({40, 700}, GetParam(), 40);
+  LinearData data({40, 700}, GetParam(), 40);
   const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled128x128);
   if (!testing::set_backward_sums(true)) {
     GTEST_SKIP() << "the order of a real device's sums is its own";
@@ -277,7 +278,7 @@ TEST_P(CudaLinearTest, AnotherOrderOfSumsShows) {
 }
 
 TEST_P(CudaLinearTest, BitsDoNotDependOnTheOrderOfThreads) {
-  Data data({150, 700}, GetParam(), 37);  // of inputs enough that stages are filled again
+  LinearData data({150, 700}, GetParam(), 37);  // of inputs enough that stages are filled again
   const auto whole = data.run(0, data.m, Activation::kNone);
   for (const unsigned seed : {1U, 2U, 3U}) {
     testing::set_thread_order(seed);
@@ -291,7 +292,7 @@ TEST_P(CudaLinearTest, BitsDoNotDependOnTheOrderOfThreads) {
 }
 
 TEST_P(CudaLinearTest, ARowWithoutNumbersLeavesItsNeighboursAlone) {
-  Data data({20, 70}, GetParam(), 12);
+  LinearData data({20, 70}, GetParam(), 12);
   const auto clean = data.run(0, data.m, Activation::kNone);
   std::fill_n(data.x.begin() + 3 * data.k, data.k, NAN);
   const auto spoiled = data.run(0, data.m, Activation::kNone);

@@ -15,6 +15,7 @@
 namespace lmtp {
 namespace {
 
+using testing::device_under_test;
 namespace cuda = kernels::cuda;
 using kernels::CodeType;
 using kernels::ElementType;
@@ -27,8 +28,6 @@ using testing::DeviceWeight;
 using testing::pack_codes;
 using testing::pack_floats;
 using testing::Problem;
-
-const kernels::Backend& device() { return testing::device_under_test(); }
 
 // All elements, by the op that looks up rows.
 std::vector<float> elements_of(const kernels::Backend& backend,
@@ -70,7 +69,7 @@ TEST(CudaNarrowPackTest, FloatsAreRoundedAsOnTheHost) {
           const auto on_host = testing::pack_on_host(
               type, {.data = source, .type = from, .order = order, .n = problem.n, .k = problem.k});
           const DeviceWeight weight = pack_floats(type, problem, source, from, order);
-          testing::expect_same_bits(elements_of(device(), weight.packed),
+          testing::expect_same_bits(elements_of(device_under_test(), weight.packed),
                                     elements_of(kernels::cpu_backend(), on_host.weight));
         }
       }
@@ -83,16 +82,17 @@ TEST(CudaNarrowPackTest, CodesOfACheckpointAreThoseOfTheHost) {
   testing::for_groupings([&](WeightType type, const Grouping& by) {
     Codes codes(problem.n, problem.k, by);
     const auto on_host = testing::pack_codes_on_host(type, problem.n, problem.k, by, codes);
-    testing::expect_same_bits(elements_of(device(), pack_codes(type, problem, by, codes).packed),
-                              elements_of(kernels::cpu_backend(), on_host.weight));
+    testing::expect_same_bits(
+        elements_of(device_under_test(), pack_codes(type, problem, by, codes).packed),
+        elements_of(kernels::cpu_backend(), on_host.weight));
   });
 }
 
 // Codes take the bits that they have in a file, and a group its scale.
 TEST(CudaNarrowPackTest, WeightsStayNarrow) {
   const auto bits_of = [](WeightType type, const Grouping& by) {
-    return static_cast<double>(kernels::packed_bytes(device(), type, 256, 1024, by)) * 8 /
-           (256 * 1024);
+    return static_cast<double>(kernels::packed_bytes(device_under_test(), type, 256, 1024, by)) *
+           8 / (256 * 1024);
   };
   EXPECT_EQ(bits_of(WeightType::kInt8, {}), 8 + 32.0 / 1024);
   EXPECT_EQ(bits_of(WeightType::kInt4, {}), 4 + 16.0 / 32);

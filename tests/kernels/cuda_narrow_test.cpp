@@ -10,6 +10,7 @@
 #include "cuda/fragment_tile.h"
 #include "cuda/linear_narrow.h"
 #include "cuda/narrow_weight.h"
+#include "cuda_linear_data.h"
 #include "device_under_test.h"
 #include "kernel_support.h"
 #include "narrow_weights.h"
@@ -17,6 +18,7 @@
 namespace lmtp {
 namespace {
 
+using testing::device_under_test;
 namespace cuda = kernels::cuda;
 using cuda::LinearKernel;
 using kernels::Activation;
@@ -32,20 +34,11 @@ using testing::pack_codes;
 using testing::pack_floats;
 using testing::Problem;
 
-const kernels::Backend& device() { return testing::device_under_test(); }
-
 // Rows that each number of kernels' rows takes, and those of blocks.
 constexpr std::int64_t kRowCounts[] = {1, 2, 7, 8, 9, 16, 17, 31, 33, 64, 65, 130};
 constexpr std::int64_t kRowsMax = 130;
-constexpr LinearKernel kTiledKernels[] = {LinearKernel::kTiled128x128, LinearKernel::kTiled128x64,
-                                          LinearKernel::kTiled64x64};
-
-// Memory that begins at a multiple of 16 bytes, as a device's does.
-struct Bytes {
-  explicit Bytes(std::size_t size) : words(size / sizeof(cuda::Words4) + 1) {}
-  void* data() { return words.data(); }
-  std::vector<cuda::Words4> words;
-};
+using testing::Bytes;
+using testing::kTiledKernels;
 
 // What a product takes beside its weight.
 struct Inputs {
@@ -137,8 +130,8 @@ void expect_bits_of_cpu(Inputs& inputs, const DeviceWeight& weight,
     for (const std::int64_t rows : kRowCounts) {
       SCOPED_TRACE(::testing::Message() << rows << " rows");
       const std::int64_t first = rows % 2 == 0 ? 0 : kRowsMax - rows;
-      testing::expect_rows(inputs.run(device(), weight.packed, first, rows, activation), expected,
-                           first, inputs.n);
+      testing::expect_rows(inputs.run(device_under_test(), weight.packed, first, rows, activation),
+                           expected, first, inputs.n);
     }
     if (activation != Activation::kNone) continue;
     for (const LinearKernel kernel : kTiledKernels) {
@@ -182,12 +175,13 @@ TEST_F(CudaNarrowTest, Int8HasTheSameBitsInEveryOrderOfThreads) {
       testing::random_floats(static_cast<std::size_t>(problem.n * problem.k), 2, 0.1F);
   const DeviceWeight weight = pack_floats(WeightType::kInt8, problem, values.data());
   Inputs inputs(problem);
-  const auto whole = inputs.run(device(), weight.packed, 0, kRowsMax, Activation::kNone);
+  const auto whole = inputs.run(device_under_test(), weight.packed, 0, kRowsMax, Activation::kNone);
   for (const unsigned seed : {1U, 2U}) {
     testing::set_thread_order(seed);
     for (const std::int64_t rows : {1, 12, 37, 130}) {
-      testing::expect_rows(inputs.run(device(), weight.packed, 0, rows, Activation::kNone), whole,
-                           0, problem.n);
+      testing::expect_rows(
+          inputs.run(device_under_test(), weight.packed, 0, rows, Activation::kNone), whole, 0,
+          problem.n);
     }
   }
 }
@@ -211,7 +205,7 @@ TEST_F(CudaNarrowTest, Int8SumsOfTheMostInputsAreExact) {
     stream.synchronize();
     return y;
   };
-  const auto y = multiply(device(), weight.packed);
+  const auto y = multiply(device_under_test(), weight.packed);
   testing::expect_same_bits(y, multiply(kernels::cpu_backend(), on_host.weight));
   for (std::size_t i = 0; i < y.size(); ++i) {
     EXPECT_NEAR(y[i], (i % 3 == 1 ? -1.5F : 1.5F) * 65536.0F, 1.0F);
@@ -230,8 +224,8 @@ TEST_F(CudaNarrowTest, Int8OfManyOutputsGivesTheBitsOfTheCpu) {
   const auto expected =
       inputs.run(kernels::cpu_backend(), on_host.weight, 0, 33, Activation::kNone);
   for (const std::int64_t rows : {1, 9, 33}) {
-    testing::expect_rows(inputs.run(device(), weight.packed, 0, rows, Activation::kNone), expected,
-                         0, problem.n);
+    testing::expect_rows(inputs.run(device_under_test(), weight.packed, 0, rows, Activation::kNone),
+                         expected, 0, problem.n);
   }
 }
 
@@ -284,8 +278,9 @@ void expect_bits_of_twin(const Problem& problem, WeightType type, Grouping by, E
       if (wgmma && rows < 33) continue;  // the same kernels
       SCOPED_TRACE(::testing::Message() << rows << " rows, warp groups " << wgmma);
       const std::int64_t first = rows % 2 == 0 ? 0 : kRowsMax - rows;
-      testing::expect_rows(inputs.run(device(), weight.packed, first, rows, Activation::kNone),
-                           expected, first, problem.n);
+      testing::expect_rows(
+          inputs.run(device_under_test(), weight.packed, first, rows, Activation::kNone), expected,
+          first, problem.n);
     }
   }
   testing::set_wgmma(false);
@@ -404,7 +399,7 @@ TEST_F(CudaNarrowTest, AnotherOrderOfSumsShows) {
     GTEST_SKIP() << "the order of a real device's sums is its own";
   }
   for (const std::int64_t rows : {8, 40, 130}) {
-    const auto y = inputs.run(device(), weight.packed, 0, rows, Activation::kNone);
+    const auto y = inputs.run(device_under_test(), weight.packed, 0, rows, Activation::kNone);
     EXPECT_FALSE(std::equal(y.begin(), y.end(), expected.begin())) << rows;
   }
 }
@@ -416,11 +411,11 @@ TEST_F(CudaNarrowTest, ARowWithoutNumbersLeavesItsNeighboursAlone) {
   for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
     const DeviceWeight weight = pack_floats(type, problem, values.data());
     Inputs inputs(problem);
-    const auto clean = inputs.run(device(), weight.packed, 0, 12, Activation::kNone);
+    const auto clean = inputs.run(device_under_test(), weight.packed, 0, 12, Activation::kNone);
     inputs.x[static_cast<std::size_t>(3 * problem.k + 7)] = NAN;
     inputs.x[static_cast<std::size_t>(5 * problem.k + 79)] = -INFINITY;
     for (const std::int64_t rows : {8, 12}) {
-      const auto y = inputs.run(device(), weight.packed, 0, rows, Activation::kNone);
+      const auto y = inputs.run(device_under_test(), weight.packed, 0, rows, Activation::kNone);
       for (std::size_t i = 0; i < y.size(); ++i) {
         const std::size_t row = i / static_cast<std::size_t>(problem.n);
         if (row == 3 || row == 5) {

@@ -21,6 +21,7 @@ using kernels::Matrix;
 using kernels::Memory;
 using kernels::Stream;
 using kernels::WeightType;
+using testing::device_under_test;
 
 // A norm with and without a bias, and where its x is; a gate from elsewhere, and from where gate
 // and up are. With groups and a residual no launch takes it along.
@@ -29,8 +30,6 @@ enum class Kind { kLayerNorm, kNoBias, kInPlace, kRmsNorm, kGroups, kResidual, k
 bool is_gate(Kind kind) { return kind == Kind::kGate || kind == Kind::kFirstHalf; }
 bool is_in_place(Kind kind) { return kind == Kind::kInPlace || kind == Kind::kFirstHalf; }
 bool is_taken_along(Kind kind) { return kind != Kind::kGroups && kind != Kind::kResidual; }
-
-const kernels::Backend& device() { return testing::device_under_test(); }
 
 // A product behind a norm or a gate; rows of the same numbers, whatever their count.
 class Product {
@@ -42,7 +41,8 @@ class Product {
         weight_(testing::random_floats(static_cast<std::size_t>(n * k), 1, 0.1F)),
         norm_weight_(testing::random_floats(static_cast<std::size_t>(k), 2)),
         norm_bias_(testing::random_floats(static_cast<std::size_t>(k), 3)),
-        packed_(Memory::allocate(device(), kernels::packed_bytes(device(), type, n, k))) {
+        packed_(Memory::allocate(device_under_test(),
+                                 kernels::packed_bytes(device_under_test(), type, n, k))) {
     kernels::pack(stream_, {.data = weight_.data(), .n = n, .k = k},
                   {.panels = packed_.data(), .type = type});
     stream_.synchronize();
@@ -98,7 +98,7 @@ class Product {
   std::int64_t n_;
   std::int64_t k_;
   kernels::WorkerPool pool_{1};
-  Stream stream_{device(), pool_};
+  Stream stream_{device_under_test(), pool_};
   std::vector<float> weight_;
   std::vector<float> norm_weight_;
   std::vector<float> norm_bias_;
@@ -119,15 +119,16 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CudaPrologueTest,
 // are streamed, that go by tiles and, of so many outputs that each multiprocessor has some, by warp
 // groups of 32, 64 and 128 rows.
 TEST_P(CudaPrologueTest, HasTheBitsOfTheOpByItself) {
-  struct Shape {
+  struct PrologueShape {
     WeightType type;
     std::int64_t n;
     std::int64_t k;
   };
   const std::int64_t wide = std::int64_t{128} * testing::num_multiprocessors();
-  for (const Shape& shape : {Shape{WeightType::kBF16, 40, 128}, Shape{WeightType::kF16, wide, 64},
-                             Shape{WeightType::kBF16, 16, 1088}, Shape{WeightType::kBF16, 16, 80},
-                             Shape{WeightType::kF32, 16, 64}, Shape{WeightType::kInt8, 16, 64}}) {
+  for (const PrologueShape& shape :
+       {PrologueShape{WeightType::kBF16, 40, 128}, PrologueShape{WeightType::kF16, wide, 64},
+        PrologueShape{WeightType::kBF16, 16, 1088}, PrologueShape{WeightType::kBF16, 16, 80},
+        PrologueShape{WeightType::kF32, 16, 64}, PrologueShape{WeightType::kInt8, 16, 64}}) {
     Product product(shape.type, shape.n, shape.k);
     for (const bool by_groups : {false, true}) {
       if (by_groups && !testing::set_wgmma(true)) continue;

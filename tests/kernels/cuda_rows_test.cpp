@@ -21,8 +21,7 @@ namespace {
 using kernels::Memory;
 using kernels::Stream;
 using kernels::WeightType;
-
-const kernels::Backend& device() { return testing::device_under_test(); }
+using testing::device_under_test;
 
 TEST(CudaRowsTest, EmbeddingsAreTheRoundedElements) {
   constexpr std::int64_t kVocab = 37;
@@ -33,12 +32,12 @@ TEST(CudaRowsTest, EmbeddingsAreTheRoundedElements) {
   }
   const std::vector<std::int32_t> ids = {0, 36, 15, 16, 17, 5, 5};
   kernels::WorkerPool pool(1);
-  Stream stream(device(), pool);
+  Stream stream(device_under_test(), pool);
   for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kF16}) {
     for (const auto order :
          {kernels::WeightOrder::kOutputsByInputs, kernels::WeightOrder::kInputsByOutputs}) {
-      const Memory packed =
-          Memory::allocate(device(), kernels::packed_bytes(device(), type, kVocab, kWidth));
+      const Memory packed = Memory::allocate(
+          device_under_test(), kernels::packed_bytes(device_under_test(), type, kVocab, kWidth));
       kernels::pack(stream, {.data = table.data(), .order = order, .n = kVocab, .k = kWidth},
                     {.panels = packed.data(), .type = type});
       std::vector<float> y(ids.size() * kWidth);
@@ -64,7 +63,7 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
   std::vector<std::uint16_t> keys(static_cast<std::size_t>(5 * cache.block_size()));
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::uint16_t>(i * 7);
   const std::size_t num_bytes = keys.size() * sizeof(keys[0]);
-  const Memory memory = Memory::allocate(device(), 2 * num_bytes);
+  const Memory memory = Memory::allocate(device_under_test(), 2 * num_bytes);
   cache.keys = memory.data();
   cache.values = static_cast<std::byte*>(memory.data()) + num_bytes;
   // The second copies what the first wrote; the third overwrites the second's source.
@@ -74,7 +73,7 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
     testing::set_thread_order(seed);
     for (void* to : {cache.keys, cache.values}) testing::copy_to_device(to, keys.data(), num_bytes);
     kernels::WorkerPool pool(1);
-    Stream stream(device(), pool);
+    Stream stream(device_under_test(), pool);
     kernels::kv_copy(stream, cache,
                      {.copies = copies.data(), .count = static_cast<std::int64_t>(copies.size())});
     stream.synchronize();
@@ -102,11 +101,11 @@ TEST(CudaRowsTest, BlocksGoToTheHostAndComeBack) {
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = static_cast<std::uint16_t>(i * 5 + 1);
   for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = static_cast<std::uint16_t>(i * 3 + 40001);
   const std::size_t num_bytes = own.size() * sizeof(own[0]);
-  const Memory memory = Memory::allocate(device(), 2 * num_bytes);
+  const Memory memory = Memory::allocate(device_under_test(), 2 * num_bytes);
   cache.keys = memory.data();
   cache.values = static_cast<std::byte*>(memory.data()) + num_bytes;
   const std::size_t kept_bytes = kept.size() * sizeof(kept[0]);
-  const Memory host = Memory::allocate_pinned(device(), 2 * kept_bytes);
+  const Memory host = Memory::allocate_pinned(device_under_test(), 2 * kept_bytes);
   auto* host_values = static_cast<std::byte*>(host.data()) + kept_bytes;
   for (void* to : {host.data(), static_cast<void*>(host_values)}) {
     std::memcpy(to, kept.data(), kept_bytes);
@@ -114,7 +113,7 @@ TEST(CudaRowsTest, BlocksGoToTheHostAndComeBack) {
   for (void* to : {cache.keys, cache.values}) testing::copy_to_device(to, own.data(), num_bytes);
   const std::vector<kernels::KvCopy> copies = {{1, 4, 16}, {6, 1, 16}, {4, 3, 16}, {2, 6, 16}};
   kernels::WorkerPool pool(1);
-  Stream stream(device(), pool);
+  Stream stream(device_under_test(), pool);
   kernels::kv_copy(stream, cache,
                    {.copies = copies.data(),
                     .count = static_cast<std::int64_t>(copies.size()),

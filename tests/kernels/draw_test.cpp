@@ -21,7 +21,7 @@ namespace {
 using testing::SampleCase;
 
 // For each token whether it is kept.
-using Kept = std::vector<bool>;
+using IsKept = std::vector<bool>;
 
 constexpr int kDraws = 40;
 
@@ -40,7 +40,7 @@ class Definition {
   }
 
   // Nothing where rounding decides.
-  std::optional<Kept> kept() {
+  std::optional<IsKept> kept() {
     keep_min_p();
     keep_top_k();
     keep_top_p();
@@ -120,12 +120,12 @@ class Definition {
 
   const SampleCase& one_;
   std::vector<double> weights_;
-  Kept kept_;
+  IsKept kept_;
   bool is_clear_ = true;
 };
 
 // The token that is drawn where these are kept.
-std::int32_t drawn_of(const SampleCase& one, const Kept& kept) {
+std::int32_t drawn_of(const SampleCase& one, const IsKept& kept) {
   const float max = *std::max_element(one.logits.begin(), one.logits.end());
   std::vector<std::uint64_t> weights;
   for (std::size_t id = 0; id < kept.size(); ++id) {
@@ -146,7 +146,7 @@ std::int32_t drawn_of(const SampleCase& one, const Kept& kept) {
 class DrawTest : public testing::BackendTest {
  protected:
   // Draws of a row where these are kept: by a list of a few wrong tokens many would be others.
-  void expect_kept(SampleCase one, const Kept& kept) {
+  void expect_kept(SampleCase one, const IsKept& kept) {
     std::vector<SampleCase> draws;
     for (one.position = 0; one.position < kDraws; ++one.position) draws.push_back(one);
     const auto drawn = testing::sample(*GetParam(), draws);
@@ -213,7 +213,7 @@ TEST_P(DrawTest, KeepsWhatTransformersKeeps) {
     SCOPED_TRACE(golden.dump());
     SampleCase one{.logits = golden["logits"].get<std::vector<float>>()};
     one.params.seed = i;
-    Kept kept(one.logits.size());
+    IsKept kept(one.logits.size());
     for (const Json& id : golden["kept"]) kept.at(id.get<std::size_t>()) = true;
     for (const auto& [name, value] : golden.items()) {
       if (name != "logits" && name != "kept") set_param(one.params, name, value);
@@ -225,7 +225,7 @@ TEST_P(DrawTest, KeepsWhatTransformersKeeps) {
 // All that equal the most probable one stay, and no others.
 TEST_P(DrawTest, AMinPOfOneKeepsTies) {
   SampleCase one{.logits = std::vector<float>(300, 1.0F)};
-  Kept kept(300);
+  IsKept kept(300);
   for (const std::size_t id : {7, 40, 41, 299}) {
     one.logits[id] = 1.001F;
     kept[id] = true;

@@ -27,7 +27,7 @@ using testing::pack_codes_on_host;
 using testing::pack_floats_on_host;
 using testing::PackedOnHost;
 
-constexpr std::int64_t kRowsMax = 40;
+constexpr std::int64_t kGroupedRowsMax = 40;
 // Neither all inputs nor all outputs fill their blocks.
 constexpr std::int64_t kOutputs = 75;
 constexpr std::int64_t kInputCounts[] = {1, 40, 172, 700};
@@ -46,7 +46,7 @@ std::vector<float> run(const kernels::Backend& backend, const kernels::PackedLin
 }
 
 std::vector<float> inputs(std::int64_t k) {
-  return testing::random_floats(static_cast<std::size_t>(kRowsMax * k), 5);
+  return testing::random_floats(static_cast<std::size_t>(kGroupedRowsMax * k), 5);
 }
 
 class GroupedLinearTest : public testing::BackendTest {
@@ -163,9 +163,9 @@ TEST_P(GroupedLinearTest, BitsOfARowDependOnNothingButTheRow) {
       Codes codes(kOutputs, k, by);
       const PackedOnHost packed = pack_codes_on_host(type, kOutputs, k, by, codes);
       std::vector<float> x = inputs(k);
-      const auto whole = run(*GetParam(), packed.weight, x, 0, kRowsMax, 1);
+      const auto whole = run(*GetParam(), packed.weight, x, 0, kGroupedRowsMax, 1);
       for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25}) {
-        const std::int64_t first = kRowsMax - rows;
+        const std::int64_t first = kGroupedRowsMax - rows;
         testing::expect_rows(run(*GetParam(), packed.weight, x, first, rows, rows % 2 + 2), whole,
                              first, kOutputs);
         if (HasFatalFailure()) return;

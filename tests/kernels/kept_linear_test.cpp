@@ -104,12 +104,12 @@ INSTANTIATE_TEST_SUITE_P(Backends, KeptLinearTest, ::testing::ValuesIn(kernels::
                          testing::backend_name);
 
 TEST_P(KeptLinearTest, HasTheBitsOfF32) {
-  static constexpr kernels::LinearShape kShapes[] = {
+  static constexpr kernels::LinearShape kLinearShapes[] = {
       {1, 1, 15}, {3, 4, 128}, {6, 4, 128}, {12, 1, 512}};
   for (const ElementType source : kSources) {
     for (const auto& [n, k] : {std::pair{1, 2}, {33, 64}, {97, 40}, {130, 700}, {257, 1030}}) {
       Kept weight(n, k, source);
-      for (const kernels::LinearShape& shape : kShapes) {
+      for (const kernels::LinearShape& shape : kLinearShapes) {
         kernels::Backend backend = *GetParam();
         backend.linear_shape = shape;
         for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25, 70}) {

@@ -92,13 +92,13 @@ class RandomAdapter {
 
 TEST_P(LoraTest, EqualsItsTwinIsLocalToTheRowAndLeavesOthersAlone) {
   constexpr std::int64_t kRows = 13;
-  struct Shape {
+  struct LoraShape {
     std::int64_t n;
     std::int64_t k;
     int rank;
   };
-  for (const Shape& shape :
-       {Shape{7, 5, 1}, Shape{36, 36, 4}, Shape{300, 52, 8}, Shape{33, 1030, 13}}) {
+  for (const LoraShape& shape :
+       {LoraShape{7, 5, 1}, LoraShape{36, 36, 4}, LoraShape{300, 52, 8}, LoraShape{33, 1030, 13}}) {
     const std::int64_t n = shape.n;
     const std::int64_t k = shape.k;
     std::vector<RandomAdapter> adapters;

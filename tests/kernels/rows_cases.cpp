@@ -17,7 +17,7 @@ namespace {
 using kernels::Stream;
 using kernels::WorkerPool;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInf = std::numeric_limits<float>::infinity();
 
 class RowsTest : public testing::BackendTest {};
 
@@ -148,7 +148,7 @@ TEST_P(RowsTest, GatedActivationsAndSoftCap) {
                           kernels::soft_cap(stream, x, 2.5F);
                         });
   for (const float far : {-1e30F, -1000.0F, 1000.0F, 1e30F}) {
-    std::vector<float> x = {far, -kInfinity, NAN};
+    std::vector<float> x = {far, -kInf, NAN};
     WorkerPool pool(1);
     Stream stream(*GetParam(), pool);
     kernels::soft_cap(stream, testing::view<float>(x, 3), 30.0F);

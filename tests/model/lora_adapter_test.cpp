@@ -22,8 +22,6 @@
 namespace lmtp::model {
 namespace {
 
-const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
-
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -32,7 +30,7 @@ std::string text_of(const std::string& path) {
 // peft's adapter of the llama; a test changes what it wants before read().
 struct Folder {
   explicit Folder(const std::string& name = "llama") {
-    const std::string from = kGoldens + "adapters/" + name;
+    const std::string from = testing::goldens() + "adapters/" + name;
     config = Json::parse(text_of(from + "/adapter_config.json"));
     const std::string file = text_of(from + "/adapter_model.safetensors");
     std::uint64_t header_bytes = 0;
@@ -56,7 +54,7 @@ struct Folder {
     std::string file(8, '\0');
     std::memcpy(file.data(), &header_bytes, sizeof(header_bytes));
     folder.write("adapter_model.safetensors", file + text + data);
-    return read_lora(folder.path(), *read_model_config(kGoldens + base), options);
+    return read_lora(folder.path(), *read_model_config(testing::goldens() + base), options);
   }
 
   std::string error(const std::string& base = "families/llama",
@@ -264,7 +262,7 @@ TEST(LoraAdapterTest, SizesAreCheckedBeforeMemoryIsTaken) {
 // What peft's tuners_utils.check_target_module_exists and get_pattern_key say of these names (a
 // table that peft wrote: tests/goldens/make_adapters.py).
 TEST(LoraAdapterTest, NamesAreThoseOfPeft) {
-  const auto cases = OrderedJson::parse(text_of(kGoldens + "adapters/names.json"));
+  const auto cases = OrderedJson::parse(text_of(testing::goldens() + "adapters/names.json"));
   ASSERT_GT(cases.size(), 30U);
   for (const OrderedJson& one : cases) {
     const testing::TempFolder folder;
@@ -287,7 +285,7 @@ TEST(LoraAdapterTest, NamesAreThoseOfPeft) {
 
 TEST(LoraAdapterTest, WhatIsNoAdapterIsRefused) {
   const testing::TempFolder empty;
-  const auto config = *read_model_config(kGoldens + "families/llama");
+  const auto config = *read_model_config(testing::goldens() + "families/llama");
   EXPECT_NE(read_lora(empty.path(), config, {}).error().message.find("adapter_config.json"),
             std::string::npos);
   empty.write("adapter_config.json", Folder().config.dump());

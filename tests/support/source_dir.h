@@ -16,4 +16,7 @@ inline std::string source_dir() {
   return program.parent_path().parent_path().parent_path().parent_path().string();
 }
 
+// The folder of recorded models and answers, with a slash at its end.
+inline std::string goldens() { return source_dir() + "/tests/goldens/"; }
+
 }  // namespace lmtp::testing

@@ -34,8 +34,7 @@ LIBRARIES = {
 
 DECLARATION = re.compile(r"\blmtp_(?:module|plugin|program)\(\s*([\w-]+)([^)]*)\)")
 LINKS = re.compile(r"\btarget_link_libraries\(\s*lmtp_([\w-]+)([^)]*)\)")
-KEYWORDS = {"SOURCES", "DEPS", "PUBLIC_LIBS", "PRIVATE_LIBS", "PUBLIC", "PRIVATE", "WAITS",
-            "COMPUTES"}  # fmt: skip
+KEYWORDS = {"SOURCES", "DEPS", "PUBLIC_LIBS", "PRIVATE_LIBS", "PUBLIC", "PRIVATE", "COMPUTES"}
 
 
 @dataclass
