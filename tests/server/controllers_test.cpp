@@ -1,14 +1,12 @@
 // CONTROLLER over real sockets: what the runtime is asked, who may ask, and answers that come late.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,13 +59,12 @@ class LateRuntime : public aici::Runtime {
 
   // Of all that it has been asked; the answers are then due.
   std::vector<std::string> wait_asked(std::size_t count) {
-    while (true) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (asked_.size() >= count) return asked_;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT_TRUE(lmtp::testing::eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return asked_.size() >= count;
+    }));
+    const std::lock_guard lock(mutex_);
+    return asked_;
   }
   void answer_all() {
     std::vector<std::function<void()>> due;

@@ -3,11 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <future>
 #include <string>
-#include <thread>
 
+#include "eventually.h"
 #include "fake_model.h"
 #include "recording_sink.h"
 
@@ -26,7 +25,7 @@ TEST(Http, HealthFollowsTheModel) {
             "\"error_type\": \"healthcheck\"}\n");
   gate.set_value();
   EXPECT_EQ(health(*models, false).body.find("fake"), std::string::npos);
-  while (!models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(lmtp::testing::eventually([&] { return models->healthy(); }));
   const HttpResponse ready = health(*models);
   EXPECT_EQ(ready.status, 200);
   EXPECT_EQ(ready.body, "{\"status\": \"ready\", \"model\": \"fake\"}\n");

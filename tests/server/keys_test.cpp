@@ -1,14 +1,12 @@
 // Who is answered where the server has keys: over real sockets.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +21,7 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::eventually;
 using lmtp::testing::FakeModelOptions;
 using lmtp::testing::generate;
 using lmtp::testing::http_request;
@@ -56,7 +55,6 @@ class Keys : public ::testing::Test {
     write_keys(user);
     options_.api_key_file = path_;
     running_ = std::make_unique<Running>(std::move(model), options_, add_routes);
-    while (!running_->models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   void write_keys(const std::string& user) {
     std::ofstream(path_, std::ios::trunc)
@@ -247,10 +245,10 @@ TEST_F(Keys, SharesAreByKey) {
   one->next();
   go.set_value();
   for (StreamId id = 1; id <= 8; ++id) one->collect(id);
-  for (bool done = false; !done; std::this_thread::sleep_for(std::chrono::milliseconds(2))) {
+  EXPECT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex);
-    done = num_steps > 200;
-  }
+    return num_steps > 200;
+  }));
   running_.reset();                              // its steps look at what is declared here
   const int num_of_one = rows.rbegin()->second;  // it connected last
   int num_all = 0;

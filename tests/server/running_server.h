@@ -8,9 +8,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "eventually.h"
 #include "fake_model.h"
 #include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
@@ -24,6 +24,13 @@ inline server::ServerOptions with_aici() {
   return options;
 }
 
+// None ends anything in a test: one that is about a timeout makes that one short.
+inline server::Timeouts no_timeouts() {
+  const server::Timeouts::Time hour = std::chrono::hours(1);
+  return {hour, hour, hour, hour, hour, hour, hour};
+}
+
+// Without timeouts, where the options have the server's own.
 struct Running {
   using AddRoutes = std::function<void(server::HttpRoutes&, registry::Registry&)>;
 
@@ -36,25 +43,23 @@ struct Running {
               options.port = 0;
               options.version = "test";
               set_transport(options);
+              if (options.timeouts == server::Timeouts()) options.timeouts = no_timeouts();
               return options;
             }(),
             *models) {
     if (add_routes) add_routes(server.routes(), *models);
     const Result<void> started = server.start();
     EXPECT_TRUE(started.ok());
-    while (loads_at_once && (*models->status(""))->state != registry::ModelState::kReady) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    if (loads_at_once) EXPECT_TRUE(eventually([&] { return models->healthy(); }));
   }
 
   engine::EngineStats stats() const { return (*models->status(""))->stats; }
   // Waits until nothing runs and nothing waits.
   void wait_idle() const {
-    while (true) {
+    EXPECT_TRUE(eventually([&] {
       const engine::EngineStats now = stats();
-      if (now.num_running == 0 && now.num_waiting == 0 && now.num_blocks_pinned == 0) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+      return now.num_running == 0 && now.num_waiting == 0 && now.num_blocks_pinned == 0;
+    }));
   }
 
   // For Server::stop: polite clients have said goodbye long before.

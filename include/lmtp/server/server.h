@@ -47,6 +47,30 @@ struct MetricsAliases {
   bool tgi = true;
 };
 
+// How long a connection is waited for before it is closed, each > 0.
+struct Timeouts {
+  using Time = std::chrono::milliseconds;
+
+  Time handshake{10'000};  // of TLS, and of a WebSocket
+  // HTTP: one request's header, the idle time between two, and one answer that is sent whole.
+  Time http{10'000};
+  // One write of a streamed answer: as long as a WebSocket's client may be silent.
+  Time stream_write{300'000};
+  // HTTP: after an answer that ends the connection, what the client still sends is read for so
+  // long.
+  Time drain{2'000};
+  // A WebSocket's client from which nothing comes for so long is gone; pings are sent at half of
+  // it.
+  Time idle{300'000};
+  // A closing connection, to finish what is being written and say goodbye.
+  Time close{3'000};
+  // A client that does not read, to come back and read why it is closed, or what keeps the server
+  // from reading on.
+  Time slow_reader{10'000};
+
+  bool operator==(const Timeouts&) const = default;
+};
+
 struct ServerOptions {
   bool on_tcp = true;  // at host and port
   std::string host = "127.0.0.1";
@@ -73,6 +97,7 @@ struct ServerOptions {
   // Of what all connections have that waits in their sessions for a model, or for a BUFFER: text,
   // ids, and the buffers that they name. More is refused.
   std::size_t max_waiting_bytes = std::size_t{128} << 20;
+  Timeouts timeouts;
   // From a message's first to its last fragment, not counting the time that pacing holds it back.
   std::chrono::milliseconds message_timeout{30'000};
   // A stream of TGI's API that is silent for so long gets a comment, and again.

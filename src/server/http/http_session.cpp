@@ -25,18 +25,11 @@ namespace http = boost::beast::http;
 
 namespace {
 
-// For one request's header, the idle time between two, and one answer that is sent whole.
-constexpr std::chrono::seconds kHttpTimeout{10};
-// For one write of a streamed answer: as long as a WebSocket's client may be silent.
-constexpr std::chrono::seconds kStreamTimeout{300};
-// Of an answer under way when the server stops.
-constexpr std::chrono::seconds kHttpCloseTimeout{3};
 constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
 constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
 // Of a body with its chunk framing: in chunks of one byte, each byte takes six.
 constexpr std::size_t raw_bytes_max(std::size_t limit) { return 8 * limit + kBodyPieceBytes; }
-// After an answer that ends the connection: how long, and how many times kMaxHeaderBytes, is read.
-constexpr std::chrono::seconds kDrainTimeout{2};
+// After an answer that ends the connection: how many times kMaxHeaderBytes is read.
 constexpr int kMaxDrained = 64;
 
 // Whether the error is about the bytes that came, not about the connection.
@@ -96,7 +89,7 @@ void HttpSession::shut_down() {
       return self->finish();
     }
     self->stopping_ = true;
-    self->finish_after(self->close_timer_, kHttpCloseTimeout);
+    self->finish_after(self->close_timer_, self->context_->options.timeouts.close);
   });
 }
 
@@ -123,7 +116,7 @@ void HttpSession::give_up(Held what) {
 
 // One that speaks plain HTTP is told so by refuse_header().
 void HttpSession::shake_hands() {
-  tcp().expires_after(kHttpTimeout);
+  tcp().expires_after(context_->options.timeouts.handshake);
   accept_tls(stream_, *tls_, buffer_, [self = shared_from_this()](beast::error_code error) {
     self->guard([&] {
       if (self->state_ != State::kHeader) return;
@@ -141,7 +134,7 @@ void HttpSession::read_header() {
   parser_.emplace();
   parser_->header_limit(kMaxHeaderBytes);
   parser_->body_limit(boost::none);  // the routes'
-  tcp().expires_after(kHttpTimeout);
+  tcp().expires_after(context_->options.timeouts.http);
   http::async_read_header(stream_, buffer_, *parser_,
                           [self = shared_from_this()](beast::error_code error, std::size_t) {
                             self->guard([&] { self->on_header(error); });
@@ -281,7 +274,7 @@ void HttpSession::stop_body(HttpResponse refusal) {
   free_memory(request_.body);
   beast::error_code ignored;
   tcp().socket().cancel(ignored);
-  finish_after(read_timer_, kHttpTimeout);
+  finish_after(read_timer_, context_->options.timeouts.http);
   pace_timer_.cancel();
 }
 
@@ -411,7 +404,8 @@ void HttpSession::enqueue(std::string text) {
 }
 
 void HttpSession::write_next() {
-  tcp().expires_after(framing_ ? kStreamTimeout : kHttpTimeout);
+  const Timeouts& timeouts = context_->options.timeouts;
+  tcp().expires_after(framing_ ? timeouts.stream_write : timeouts.http);
   asio::async_write(stream_, asio::buffer(write_queue_.begin_write()),
                     [self = shared_from_this()](beast::error_code error, std::size_t) {
                       self->guard([&] { self->on_written(error); });
@@ -432,14 +426,14 @@ void HttpSession::next_request() {
   on_silence_ = nullptr;
   silence_timer_.cancel();
   if (watching_) {  // on_watched comes back here
-    finish_after(read_timer_, kHttpTimeout);
+    finish_after(read_timer_, context_->options.timeouts.http);
     return tcp().cancel();
   }
   framing_.reset();
   if (stopping_) return finish();
   if (keep_alive_) return read_header();
   state_ = State::kDraining;
-  tcp().expires_after(kDrainTimeout);
+  tcp().expires_after(context_->options.timeouts.drain);
   if (!stream_.is_tls()) return say_goodbye();
   stream_.tls().async_shutdown([self = shared_from_this()](beast::error_code) {
     self->guard([&] { self->say_goodbye(); });
@@ -447,7 +441,7 @@ void HttpSession::next_request() {
 }
 
 // Of TLS, a read is several: one that is cancelled between two of them goes on, but not for ever.
-void HttpSession::finish_after(asio::steady_timer& timer, std::chrono::seconds timeout) {
+void HttpSession::finish_after(asio::steady_timer& timer, Timeouts::Time timeout) {
   timer.expires_after(timeout);
   timer.async_wait([self = shared_from_this()](beast::error_code error) {
     if (!error) self->finish();

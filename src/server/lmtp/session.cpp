@@ -29,6 +29,7 @@
 #include "mail_sink.h"
 #include "net/client_stream.h"
 #include "net/mailroom.h"
+#include "net/patience.h"
 #include "net/write_queue.h"
 
 namespace lmtp::server {
@@ -39,12 +40,6 @@ namespace beast = boost::beast;
 namespace websocket = boost::beast::websocket;
 using websocket::close_code;
 
-constexpr std::chrono::seconds kHandshakeTimeout{10};
-// Pings are sent at half of it; a peer from which nothing comes for all of it is gone.
-constexpr std::chrono::seconds kIdleTimeout{300};
-// How long a closing connection may take to finish what is being written and say goodbye.
-constexpr std::chrono::seconds kCloseTimeout{3};
-constexpr std::chrono::seconds kPauseCheck{1};
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
 // A larger buffer is given back after the message that needed it; any, where the buffers of all
@@ -103,7 +98,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void on_read(beast::error_code error, std::size_t num_bytes);
   bool has_unfinished() const { return unfinished_since_.load() != Clock::time_point(); }
   void watch_message();
-  void watch_pause(ClientStream::Progress before, std::chrono::seconds waited);
+  void watch_pause();
   void handle_message();
   void take_mail();
   void watch_deadline();
@@ -112,9 +107,9 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void on_written(beast::error_code error);
   void on_peer_closing();
   void on_given_up(Held what);
-  void begin_close(close_code code, const std::string& reason, std::chrono::seconds timeout);
+  void begin_close(close_code code, const std::string& reason);
   void send_close();
-  void drop_after(std::chrono::seconds timeout);
+  void drop_after(Timeouts::Time timeout);
   void cut();
   void finish();
 
@@ -138,7 +133,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   asio::steady_timer message_timer_;
   asio::steady_timer pace_timer_;
   asio::steady_timer pause_timer_;
-  bool pause_watched_ = false;
+  std::optional<Patience<ClientStream::Progress>> patience_;  // while the pause lasts
 
   WriteQueue write_queue_;
   websocket::close_reason close_reason_;
@@ -172,8 +167,8 @@ void Session::start(websocket::request_type request) {
     inbox->send(std::move(message));
   };
   websocket::stream_base::timeout timeout{};
-  timeout.handshake_timeout = kHandshakeTimeout;
-  timeout.idle_timeout = kIdleTimeout;
+  timeout.handshake_timeout = context_->options.timeouts.handshake;
+  timeout.idle_timeout = context_->options.timeouts.idle;
   timeout.keep_alive_pings = true;
   socket_.set_option(timeout);
   socket_.set_option(websocket::stream_base::decorator(
@@ -191,8 +186,10 @@ void Session::start(websocket::request_type request) {
   // This one may be called by an operation that has let go of it.
   socket_.next_layer().reading().on_paused = [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self == nullptr || self->state_ != State::kOpen || self->pause_watched_) return;
-    self->watch_pause(self->socket_.next_layer().progress(), {});
+    if (self == nullptr || self->state_ != State::kOpen || self->patience_) return;
+    self->patience_.emplace(self->context_->options.timeouts.slow_reader,
+                            self->socket_.next_layer().progress(), Clock::now());
+    self->watch_pause();
   };
   const auto kept = std::make_shared<websocket::request_type>(std::move(request));
   socket_.async_accept(*kept, [self = shared_from_this(), kept](beast::error_code error) {
@@ -216,21 +213,21 @@ void Session::drop() {
 
 void Session::shut_down() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    if (self->state_ == State::kClosing) self->drop_after(kCloseTimeout);
+    if (self->state_ == State::kClosing) self->drop_after(self->context_->options.timeouts.close);
     if (self->state_ == State::kAccepting) {  // no WebSocket yet: on_accepted says goodbye
       self->stopping_ = true;
-      self->drop_after(kCloseTimeout);
+      self->drop_after(self->context_->options.timeouts.close);
     }
     // The ends of streams that were drained may still be on their way here.
     if (self->state_ == State::kOpen) self->guard([&] { self->take_mail(); });
-    self->begin_close(close_code::going_away, engine::shutting_down().message, kCloseTimeout);
+    self->begin_close(close_code::going_away, engine::shutting_down().message);
   });
 }
 
 void Session::drop_if_revoked() {
   if (peer_.caller->account == nullptr || !peer_.caller->account->is_revoked()) return;
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->begin_close(close_code::policy_error, "the key is not accepted any more", kCloseTimeout);
+    self->begin_close(close_code::policy_error, "the key is not accepted any more");
   });
 }
 
@@ -246,7 +243,7 @@ void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
   become(State::kOpen);
   if (stopping_) {
-    return begin_close(close_code::going_away, engine::shutting_down().message, kCloseTimeout);
+    return begin_close(close_code::going_away, engine::shutting_down().message);
   }
   read_more();
 }
@@ -281,10 +278,8 @@ void Session::on_read(beast::error_code error, std::size_t num_bytes) {
   if (state_ != State::kOpen) return;
   const std::size_t limit = context_->options.max_message_bytes;
   if (read_buffer_.size() > limit) {
-    return begin_close(close_code::too_big,
-                       "message too big: at most " + std::to_string(limit) +
-                           " bytes are allowed (--max-message-size)",
-                       kCloseTimeout);
+    return begin_close(close_code::too_big, "message too big: at most " + std::to_string(limit) +
+                                                " bytes are allowed (--max-message-size)");
   }
   if (socket_.is_message_done()) {
     handle_message();
@@ -304,23 +299,21 @@ void Session::watch_message() {
     if (error || !self->has_unfinished()) return;
     if (Clock::now() < due()) return self->watch_message();
     self->begin_close(close_code::policy_error,
-                      "a message took too long from its first to its last fragment", kCloseTimeout);
+                      "a message took too long from its first to its last fragment");
   });
 }
 
 // Beast has an answer to write before it reads on, and until then nothing that the peer does is
 // seen, its end neither. Where the peer takes nothing for so long, it is let go; one that reads
 // slowly is not.
-void Session::watch_pause(ClientStream::Progress before, std::chrono::seconds waited) {
-  pause_watched_ = true;
-  pause_timer_.expires_after(kPauseCheck);
-  pause_timer_.async_wait([self = shared_from_this(), before, waited](beast::error_code error) {
-    self->pause_watched_ = false;
+void Session::watch_pause() {
+  pause_timer_.expires_after(context_->options.timeouts.slow_reader / 10);
+  pause_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
     ClientStream& stream = self->socket_.next_layer();
-    if (error || self->state_ != State::kOpen || stream.reading().under_way) return;
-    const ClientStream::Progress now = stream.progress();
-    if (now != before) return self->watch_pause(now, {});
-    if (waited < kSlowReaderTimeout) return self->watch_pause(now, waited + kPauseCheck);
+    if (error || self->state_ != State::kOpen || stream.reading().under_way) {
+      return self->patience_.reset();
+    }
+    if (!self->patience_->is_over(stream.progress(), Clock::now())) return self->watch_pause();
     self->context_->registry.log_closed(self->place_.id(),
                                         "its client does not take what it was answered");
     self->finish();
@@ -381,11 +374,11 @@ void Session::send(std::vector<std::string> messages) {
   if (state_ != State::kOpen) return;
   for (std::string& message : messages) {
     if (write_queue_.add(std::move(message))) continue;
-    return begin_close(close_code::policy_error,
-                       "the client does not read: more than " +
-                           std::to_string(context_->options.max_write_queue_bytes) +
-                           " bytes wait to be sent",
-                       kSlowReaderTimeout);
+    begin_close(close_code::policy_error,
+                "the client does not read: more than " +
+                    std::to_string(context_->options.max_write_queue_bytes) +
+                    " bytes wait to be sent");
+    return drop_after(context_->options.timeouts.slow_reader);
   }
   if (!write_queue_.writing() && !write_queue_.empty()) write_next();
 }
@@ -410,7 +403,7 @@ void Session::on_peer_closing() {
   become(State::kClosing);
   peer_.streams.cancel_all();
   write_queue_.clear();
-  drop_after(kCloseTimeout);
+  drop_after(context_->options.timeouts.close);
 }
 
 Holding Session::holding(Held what) const {
@@ -440,14 +433,13 @@ void Session::on_given_up(Held what) {
 
 // What is queued is still sent, within the timeout; a caller that does not want that empties the
 // queue first.
-void Session::begin_close(close_code code, const std::string& reason,
-                          std::chrono::seconds timeout) {
+void Session::begin_close(close_code code, const std::string& reason) {
   if (state_ != State::kOpen) return;
   become(State::kClosing);
   peer_.streams.cancel_all();
   // A control frame holds 123 bytes of reason at most.
   close_reason_ = websocket::close_reason(code, reason.substr(0, 123));
-  drop_after(timeout);
+  drop_after(context_->options.timeouts.close);
   if (!write_queue_.writing()) send_close();
 }
 
@@ -458,7 +450,7 @@ void Session::send_close() {
 }
 
 // Then the peer has had its time: every pending operation ends with an error.
-void Session::drop_after(std::chrono::seconds timeout) {
+void Session::drop_after(Timeouts::Time timeout) {
   close_timer_.expires_after(timeout);  // ends an earlier wait
   close_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
     if (!error) self->cut();

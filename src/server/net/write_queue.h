@@ -1,7 +1,6 @@
 // What waits to be sent on one connection, be it WebSocket messages or an HTTP answer.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <string>
@@ -11,9 +10,6 @@
 #include "memory_limit.h"
 
 namespace lmtp::server {
-
-// How long a client that does not read may take to come back and read why it was closed.
-inline constexpr std::chrono::seconds kSlowReaderTimeout{10};
 
 // It has a limit of its own and counts towards that of all connections: a client that does not read
 // loses its connection and takes no time or memory from others. The connection does the writing:
