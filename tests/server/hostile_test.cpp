@@ -181,7 +181,8 @@ TEST_P(Hostile, OneThatBreaksTheProtocolAsTheServerStopsIsLetGo) {
 
 TEST_P(Hostile, AMessageMayNotTakeForEver) {
   ServerOptions options;
-  options.message_timeout = std::chrono::milliseconds(100);
+  options.timeouts = no_timeouts();
+  options.timeouts.message = std::chrono::milliseconds(100);
   Running running({}, options);
   WsClient slow(running.server.port());
   slow.send_part("GENERATE {");
@@ -195,7 +196,7 @@ TEST_P(Hostile, AMessageMayNotTakeForEver) {
       patient.send_part("GENERATE ");
       patient.send(generate(1, 2).substr(9));
       if (patient.collect(1).tokens.size() != 2) return false;
-      std::this_thread::sleep_for(2 * options.message_timeout);
+      std::this_thread::sleep_for(2 * options.timeouts.message);
     }
     return true;
   }));
@@ -205,7 +206,8 @@ TEST_P(Hostile, AMessageMayNotTakeForEver) {
 TEST_P(Hostile, AMessageHasItsTimeBesideThePace) {
   constexpr std::int64_t kPaced = std::int64_t{256} << 10;
   ServerOptions options;
-  options.message_timeout = std::chrono::milliseconds(500);
+  options.timeouts = no_timeouts();
+  options.timeouts.message = std::chrono::milliseconds(500);
   options.paced_bytes_per_second = kPaced * 2 / 3;  // so the pace alone takes three times as long
   Running running({}, options);
   EXPECT_TRUE(eventually([&] {  // a slow machine may need more than one try

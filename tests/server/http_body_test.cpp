@@ -16,6 +16,7 @@ namespace {
 using lmtp::testing::generate;
 using lmtp::testing::http_request;
 using lmtp::testing::HttpClient;
+using lmtp::testing::no_timeouts;
 using lmtp::testing::Running;
 using lmtp::testing::WsClient;
 
@@ -165,7 +166,8 @@ TEST_P(HttpBody, OfOtherOriginsItIsNotRead) {
 
 TEST_P(HttpBody, OneThatStallsIsToldSo) {
   ServerOptions options;
-  options.message_timeout = std::chrono::milliseconds(50);
+  options.timeouts = no_timeouts();
+  options.timeouts.message = std::chrono::milliseconds(50);
   Running running({}, options, add_echo);
   for (const std::string& fields :
        {std::string("Content-Length: 100\r\n"), std::string(kChunked)}) {

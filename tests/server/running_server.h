@@ -27,7 +27,7 @@ inline server::ServerOptions with_aici() {
 // None ends anything in a test: one that is about a timeout makes that one short.
 inline server::Timeouts no_timeouts() {
   const server::Timeouts::Time hour = std::chrono::hours(1);
-  return {hour, hour, hour, hour, hour, hour, hour};
+  return {hour, hour, hour, hour, hour, hour, hour, hour, hour};
 }
 
 // Without timeouts, where the options have the server's own.
@@ -50,7 +50,9 @@ struct Running {
     if (add_routes) add_routes(server.routes(), *models);
     const Result<void> started = server.start();
     EXPECT_TRUE(started.ok());
-    if (loads_at_once) EXPECT_TRUE(eventually([&] { return models->healthy(); }));
+    if (loads_at_once) {
+      EXPECT_TRUE(eventually([&] { return models->healthy(); }));
+    }
   }
 
   engine::EngineStats stats() const { return (*models->status(""))->stats; }

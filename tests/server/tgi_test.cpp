@@ -158,7 +158,7 @@ TEST(Tgi, AStreamThatWaitsIsKeptAlive) {
   FakeModelOptions model;
   model.load_gate = gate.get_future().share();
   ServerOptions options;
-  options.keep_alive_interval = std::chrono::milliseconds(1);
+  options.timeouts.keep_alive = std::chrono::milliseconds(1);
   const Running running(model, options);
   const std::string parameters = asking({{"max_new_tokens", 2}});
   HttpClient client(running.server.port());

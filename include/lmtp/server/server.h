@@ -67,6 +67,11 @@ struct Timeouts {
   // A client that does not read, to come back and read why it is closed, or what keeps the server
   // from reading on.
   Time slow_reader{10'000};
+  // From a message's or body's first to its last byte, not counting the time that pacing holds it
+  // back.
+  Time message{30'000};
+  // A stream of TGI's API that is silent for so long gets a comment, and again.
+  Time keep_alive{15'000};
 
   bool operator==(const Timeouts&) const = default;
 };
@@ -98,10 +103,6 @@ struct ServerOptions {
   // ids, and the buffers that they name. More is refused.
   std::size_t max_waiting_bytes = std::size_t{128} << 20;
   Timeouts timeouts;
-  // From a message's first to its last fragment, not counting the time that pacing holds it back.
-  std::chrono::milliseconds message_timeout{30'000};
-  // A stream of TGI's API that is silent for so long gets a comment, and again.
-  std::chrono::milliseconds keep_alive_interval{15'000};
   // The rate, over all connections, at which messages are read beyond their first MiB. Reading,
   // validating and unmasking at this rate takes a sixth of a core.
   std::int64_t paced_bytes_per_second = std::int64_t{64} << 20;

@@ -220,7 +220,7 @@ void HttpSession::count_body() {
 }
 
 void HttpSession::watch_body() {
-  const auto due = [this] { return body_since_.load() + context_->options.message_timeout; };
+  const auto due = [this] { return body_since_.load() + context_->options.timeouts.message; };
   read_timer_.expires_at(due());
   read_timer_.async_wait([self = shared_from_this(), due](beast::error_code error) {
     if (error || self->state_ != State::kBody) return;

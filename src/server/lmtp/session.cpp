@@ -242,9 +242,7 @@ void Session::become(State state) {
 void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
   become(State::kOpen);
-  if (stopping_) {
-    return begin_close(close_code::going_away, engine::shutting_down().message);
-  }
+  if (stopping_) return begin_close(close_code::going_away, engine::shutting_down().message);
   read_more();
 }
 
@@ -293,7 +291,7 @@ void Session::on_read(beast::error_code error, std::size_t num_bytes) {
 }
 
 void Session::watch_message() {
-  const auto due = [this] { return unfinished_since_.load() + context_->options.message_timeout; };
+  const auto due = [this] { return unfinished_since_.load() + context_->options.timeouts.message; };
   message_timer_.expires_at(due());
   message_timer_.async_wait([self = shared_from_this(), due](beast::error_code error) {
     if (error || !self->has_unfinished()) return;

@@ -374,7 +374,7 @@ void answer_tgi(ServerContext& context, TgiRequest request,
   const bool streams = request.streams;
   const auto answer = std::make_shared<TgiAnswer>(context, std::move(request), responder);
   if (streams) {
-    responder->on_silence(context.options.keep_alive_interval, [weak = std::weak_ptr(answer)] {
+    responder->on_silence(context.options.timeouts.keep_alive, [weak = std::weak_ptr(answer)] {
       if (const auto held = weak.lock()) held->keep_alive();
     });
   }
