@@ -14,14 +14,15 @@ namespace {
 constexpr int kRetryMsMin = 100;  // between two tries to connect; twice as much each time
 constexpr int kRetryMsMax = 2'000;
 constexpr int kConnectMs = 5'000;
-constexpr int kUnansweredMax = 3;  // MODEL_INFOs
 constexpr std::chrono::milliseconds kLoadingInterval{100};
 
 }  // namespace
 
-Link::Link(WorkerAddress address, client::Security security, Callbacks callbacks)
-    : address_(std::move(address)),
-      security_(std::move(security)),
+Link::Link(const BalanceOptions& options, std::size_t index, Callbacks callbacks)
+    : address_(options.workers[index]),
+      security_(options.security),
+      health_interval_(options.health_interval_ms),
+      num_unanswered_max_(options.silence_timeout_ms / options.health_interval_ms),
       callbacks_(std::move(callbacks)),
       thread_([this] { run(); }) {}
 
@@ -109,11 +110,11 @@ Error Link::serve() {
 }
 
 Result<void> Link::ask_info() {
-  if (num_unanswered_ >= kUnansweredMax) {
+  if (num_unanswered_ >= num_unanswered_max_) {
     return Error{ErrorCode::kUnavailable, "it does not answer MODEL_INFO"};
   }
   ++num_unanswered_;
-  next_info_ = Clock::now() + std::chrono::milliseconds(kHealthIntervalMs);
+  next_info_ = Clock::now() + health_interval_;
   protocol::ModelInfoMessage ask;
   ask.stream_id = kInfoId;
   return client_.send(ask);

@@ -28,7 +28,7 @@ inline constexpr StreamId kInfoId = 0;
 class Link {
  public:
   struct Callbacks {
-    // A MODEL_INFO: the first thing of a connection, and from then on every kHealthIntervalMs, or
+    // A MODEL_INFO: the first thing of a connection, and from then on every health_interval_ms, or
     // more often while it returns false: the model is not ready. An error is the end of the
     // connection.
     std::function<Result<bool>(const std::string& json)> on_info;
@@ -38,7 +38,8 @@ class Link {
     std::function<void(const Error& error)> on_lost;
   };
 
-  Link(WorkerAddress address, client::Security security, Callbacks callbacks);
+  // To workers[index] of the options.
+  Link(const BalanceOptions& options, std::size_t index, Callbacks callbacks);
   ~Link();  // as stop()
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -69,6 +70,8 @@ class Link {
 
   const WorkerAddress address_;
   const client::Security security_;
+  const std::chrono::milliseconds health_interval_;
+  const int num_unanswered_max_;  // MODEL_INFOs
   const Callbacks callbacks_;
   client::Client client_;
   Clock::time_point next_info_;

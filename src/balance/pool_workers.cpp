@@ -10,10 +10,6 @@ namespace lmtp::balance {
 namespace {
 
 constexpr std::chrono::milliseconds kKeepInterval{50};
-// Without a word of a worker, not even to MODEL_INFO.
-constexpr std::chrono::milliseconds kSilenceMax{3 * kHealthIntervalMs + 500};
-// How long a worker that has sent nonsense is left alone.
-constexpr std::chrono::milliseconds kShunned{10'000};
 
 }  // namespace
 
@@ -50,8 +46,7 @@ void Pool::begin() {
         return on_entries(*to, entries);
       };
       callbacks.on_lost = [this, to = lane.get()](const Error& error) { on_lost(*to, error); };
-      lane->link = std::make_unique<Link>(options_.workers[worker->index], options_.security,
-                                          std::move(callbacks));
+      lane->link = std::make_unique<Link>(options_, worker->index, std::move(callbacks));
     }
   }
   keeper_ = std::thread([this] { keep(); });
@@ -195,16 +190,17 @@ void Pool::on_lost(Lane& lane, const Error& error) {
 void Pool::shun(Worker& worker, const std::string& why) {
   log::warning("worker " + worker.name + " is left alone for a while: " + why);
   worker.error = why;
-  worker.shunned_until = Clock::now() + kShunned;
+  worker.shunned_until = Clock::now() + std::chrono::milliseconds(options_.shun_ms);
 }
 
 // A link may be stuck in a write to a worker that has stopped reading; and a worker may answer
 // MODEL_INFO although it computes nothing any more.
 void Pool::drop_silent(Turn& turn) {
   const auto now = Clock::now();
+  const std::chrono::milliseconds silence_max(options_.silence_timeout_ms);
   for (const auto& worker : workers_) {
     for (const auto& lane : worker->lanes) {
-      if (!lane->is_open || now - lane->last_heard < kSilenceMax) continue;
+      if (!lane->is_open || now - lane->last_heard < silence_max) continue;
       log::warning("worker " + worker->name + " says nothing any more");
       lane->link->drop("it says nothing");
       close(*lane, turn);

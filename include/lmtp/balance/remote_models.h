@@ -22,8 +22,6 @@ inline constexpr std::size_t kWorkersMax = 256;
 inline constexpr std::size_t kAffinitiesMax = 1'000'000;
 // Workers that a stream may lose in a row without a token in between: it might be the cause.
 inline constexpr int kVainMovesMax = 16;
-// MODEL_INFO is asked for so often; a worker that says nothing for three times as long is down.
-inline constexpr int kHealthIntervalMs = 2'000;
 // Of messages that wait to be sent to a worker, in tokens; beyond it, it counts as overloaded. Each
 // counts as kMessageTokens and those of its prompt.
 inline constexpr std::size_t kOutboxTokensMax = std::size_t{16} << 20;
@@ -58,6 +56,10 @@ struct BalanceOptions {
   int connections = 4;              // to each worker: clients share them out; [1, kLinksMax]
   int stall_timeout_ms = 300'000;   // a worker that has streams and computes no step; 0: never
   std::size_t max_requests = 1024;  // held at a time; more are refused
+  // MODEL_INFO is asked for so often; a worker that says nothing for silence_timeout_ms is down.
+  int health_interval_ms = 2'000;
+  int silence_timeout_ms = 6'500;
+  int shun_ms = 10'000;  // a worker that has sent nonsense or stood still is left alone for so long
 };
 
 // Owner: main. start(), set_texts(), stop() and destructor from one thread; the rest from any.
