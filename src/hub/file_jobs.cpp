@@ -41,7 +41,7 @@ std::string DownloadContext::url_of(const std::string& file) const {
 }
 
 ResolveJob::ResolveJob(const DownloadContext& context, RemoteFile& file)
-    : context_(context), file_(file), exchange_(context.client) {}
+    : context_(context), file_(file), exchange_(context.client), retry_(context.retry_pause) {}
 
 Result<Job::State> ResolveJob::step(Clock::time_point now) {
   if (exchange_.active() || (pausing_ && now < retry_.at())) return State::kWaiting;
@@ -96,6 +96,7 @@ FetchJob::FetchJob(const DownloadContext& context, RemoteFile file)
       file_(std::move(file)),
       blob_path_(context.folder.blob(file_.etag)),
       exchange_(context.client),
+      retry_(context.retry_pause),
       lock_moved_(Clock::now()) {}
 
 Result<Job::State> FetchJob::step(Clock::time_point now) {

@@ -28,6 +28,7 @@ struct DownloadContext {
   std::string repo;
   std::string revision;  // as requested, for messages
   std::string commit;
+  std::chrono::milliseconds retry_pause;
 
   // The address of one file of it.
   std::string url_of(const std::string& file) const;

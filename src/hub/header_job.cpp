@@ -48,7 +48,8 @@ HeaderJob::HeaderJob(const DownloadContext& context, WeightHeader& header, std::
       header_(header),
       budget_(budget),
       wanted_(std::min(kFirstBytes, header.file_size)),
-      exchange_(context.client) {}
+      exchange_(context.client),
+      retry_(context.retry_pause) {}
 
 Error HeaderJob::broken(const std::string& what) const {
   return Error{ErrorCode::kUnavailable, header_.file + " of '" + context_.repo + "': " + what};

@@ -16,8 +16,6 @@ inline constexpr std::size_t kParallelMax = 4;
 
 // Consecutive attempts without progress.
 inline constexpr int kAttemptsMax = 6;
-inline constexpr std::chrono::milliseconds kFirstPause{250};
-inline constexpr std::chrono::milliseconds kPauseMax{4000};
 inline constexpr std::chrono::seconds kRetryAfterMax{60};
 
 class Job {
@@ -39,10 +37,13 @@ class Job {
 // When to retry after a transient failure.
 class Retry {
  public:
+  // pause: as FetchOptions::retry_pause.
+  explicit Retry(std::chrono::milliseconds pause) : pause_(pause) {}
+
   // Notes a failure. True: retry at `at()`.
   bool again(Clock::time_point now, std::optional<int> retry_after_s) {
     if (++num_failed_ >= kAttemptsMax) return false;
-    std::chrono::milliseconds pause = std::min(kFirstPause * (1 << (num_failed_ - 1)), kPauseMax);
+    std::chrono::milliseconds pause = pause_ * std::min(1 << (num_failed_ - 1), 16);
     if (retry_after_s) {
       const std::chrono::seconds asked(*retry_after_s);
       if (asked > kRetryAfterMax) return false;
@@ -56,6 +57,7 @@ class Retry {
   void reset() { num_failed_ = 0; }
 
  private:
+  std::chrono::milliseconds pause_;
   int num_failed_ = 0;
   Clock::time_point at_;
 };

@@ -65,8 +65,8 @@ Result<void> RepoDownload::complete(const std::string& commit) {
 }
 
 Result<void> RepoDownload::begin(const Listing& listing) {
-  context_ = std::make_unique<DownloadContext>(
-      DownloadContext{client_, folder_, name_.repo, name_.revision, listing.commit});
+  context_ = std::make_unique<DownloadContext>(DownloadContext{
+      client_, folder_, name_.repo, name_.revision, listing.commit, options_.retry_pause});
   return folder_.prepare(listing.commit);
 }
 
@@ -105,7 +105,7 @@ Result<Listing> RepoDownload::read_list(const ListingAnswer& got) const {
 // The first contact: all attempts together share one answer_timeout.
 Result<RepoDownload::ListingAnswer> RepoDownload::request_listing(const std::string& revision) {
   ListingAnswer got;
-  Retry retry;
+  Retry retry(options_.retry_pause);
   HttpExchange exchange(client_);
   const auto deadline = Clock::now() + client_.hub().answer_timeout;
   while (true) {

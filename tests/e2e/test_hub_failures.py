@@ -35,9 +35,9 @@ def test_no_server_listens(machine):
              machine.hub, "check the network", "HF_ENDPOINT")
 
 
-def test_a_hub_that_says_nothing_is_given_up_in_less_than_five_seconds(hub, machine, tiny):
+def test_a_hub_that_says_nothing_is_given_up(hub, machine, tiny):
     hub.rule("/api/", hang=True, times=9)
-    says(machine.error(NAME), "did not answer within 4.5 s", "HF_HUB_ETAG_TIMEOUT")
+    says(machine.error(NAME, **QUICK), "did not answer within 1 s", "HF_HUB_ETAG_TIMEOUT")
     assert len(hub.requests()) == 1
 
 

@@ -92,6 +92,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
 // Whether this thread got its folder.
 bool fetch(const Arguments& arguments) {
   FetchOptions options = arguments.options;
+  options.retry_pause = std::chrono::milliseconds(5);  // the hub is on this machine
   set_accept(arguments, options);
   const auto end = Clock::now() + arguments.stop_after;
   options.progress = [&arguments, end](const FetchProgress& progress) {

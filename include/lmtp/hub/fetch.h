@@ -4,6 +4,7 @@
 // $HF_ENDPOINT, $HF_HOME, $HF_HUB_CACHE, $HF_TOKEN, $HF_HUB_OFFLINE, proxies.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -40,6 +41,9 @@ struct FetchOptions {
   // no data arrive; never if nothing needs to be downloaded. False ends the download with an error;
   // a later one resumes it.
   std::function<bool(const FetchProgress&)> progress;
+  // Before the second attempt at what has failed in a way that passes; twice as long each time, up
+  // to 16 times. > 0.
+  std::chrono::milliseconds retry_pause{250};
 };
 
 // As resolve_model, but a hub name that is not complete in the local cache is downloaded into it.
