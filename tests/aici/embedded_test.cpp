@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "eventually.h"
 #include "runtime_suite.h"
 
 namespace lmtp::aici::testing {
@@ -97,7 +98,8 @@ TEST_F(EmbeddedRuntimeTest, WhatCompilesTooLongIsRefusedAndHoldsNothing) {
   // What was compiled before runs.
   EXPECT_EQ(RuntimeDriver(*runtime).run(known, "65").front().text(), "pA<299>");
   // Once it is done others are compiled.
-  while (refusal(*runtime, long_module(1)) != ErrorCode::kInternal) std::this_thread::yield();
+  EXPECT_TRUE(lmtp::testing::eventually(
+      [&] { return refusal(*runtime, long_module(1)) == ErrorCode::kInternal; }));
 }
 
 TEST_F(EmbeddedRuntimeTest, ThereIsRoomForSoManyTags) {

@@ -31,12 +31,14 @@ struct ProcessOptions {
   std::string folder = ".";                      // the program's, with its cache/ of modules
   std::string trace_path;                        // prompts and all; empty: no trace
   std::chrono::milliseconds start_time{60'000};  // until it answers
+  // After its end it is started again so much later; twice as long each time, up to half a minute.
+  std::chrono::milliseconds back_off{100};
 };
 
 // Starts the program, which takes seconds; what is asked before waits. A program that ends, hangs
 // or answers what makes no sense is ended with all that it has started, its sequences fail with the
-// reason, and it is started again, after a tenth of a second at first and then at longer and longer
-// intervals; requests are refused meanwhile. Modules stay in its cache. Nothing of its shared
+// reason, and it is started again, after back_off at first and then at longer and longer intervals;
+// requests are refused meanwhile. Modules stay in its cache. Nothing of its shared
 // memory is left in /dev/shm. Errors: kInvalid for options that cannot work.
 Result<std::unique_ptr<Runtime>> make_process_runtime(ProcessOptions options);
 

@@ -28,7 +28,6 @@ constexpr milliseconds kMargin{1000};         // of a command, beyond the contro
 constexpr milliseconds kCompileTime{15'000};  // the runtime's own limit is 10 s
 constexpr milliseconds kSideTime{5000};
 constexpr milliseconds kWatchInterval{200};  // of a program of which nothing is asked
-constexpr milliseconds kBackOffMin{100};
 constexpr milliseconds kBackOffMax{30'000};
 constexpr std::chrono::seconds kStableTime{60};  // after which the back-off begins anew
 
@@ -201,7 +200,8 @@ class ProcessRuntime : public Runtime {
   void plan_start(const Error& why) {
     if (is_ending_) return;
     const bool was_stable = now() > std::min(ready_at_, Time::max() - kStableTime) + kStableTime;
-    back_off_ = was_stable ? milliseconds(0) : std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
+    back_off_ =
+        was_stable ? milliseconds(0) : std::clamp(back_off_ * 2, options_.back_off, kBackOffMax);
     start_at_ = now() + back_off_;
     reason_ = why.message;
     log::error("aicirt: " + options_.path + ": " + why.message + "; it is started again in " +
