@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -56,7 +57,8 @@ struct Drawn {
 
 class Streams {
  public:
-  explicit Streams(Tokenizer tokenizer = demo(), CompilerOptions options = {})
+  explicit Streams(Tokenizer tokenizer = demo(),
+                   CompilerOptions options = {.timeout = std::chrono::hours(1)})
       : tokenizer_(std::move(tokenizer)),
         vocab_size_(vocab_size_of(*tokenizer_)),
         compiler_(tokenizer_, vocab_size_, {tokenizer_->eos_id()}, options) {}
