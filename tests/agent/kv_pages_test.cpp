@@ -2,13 +2,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <chrono>
 #include <memory>
-#include <thread>
 
 #include "agent_driver.h"
 #include "backend_agent.h"
 #include "bit_cases.h"
+#include "eventually.h"
 #include "source_dir.h"
 
 namespace lmtp {
@@ -39,11 +38,8 @@ long num_faults() {
 
 // Until the blocks of a stream more are there.
 void wait_for(const model::KvPages& pages, int num_blocks) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (pages.num_ready() < num_blocks) {
-    ASSERT_LT(std::chrono::steady_clock::now(), end) << pages.num_ready() << ' ' << num_blocks;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  ASSERT_TRUE(testing::eventually([&] { return pages.num_ready() >= num_blocks; }))
+      << pages.num_ready() << ' ' << num_blocks;
 }
 
 // Of the steps of streams that come one after the other, each in blocks that none has used; the

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
@@ -15,13 +14,13 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "agent_driver.h"
+#include "eventually.h"
 #include "lmtp/agent/adapter.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/engine/engine.h"
@@ -32,7 +31,6 @@
 namespace lmtp {
 namespace {
 
-using namespace std::chrono_literals;
 using model::Transport;
 
 // Trouble is in the product of that number from now on, in whichever rank comes to it; 0: in none.
@@ -102,8 +100,7 @@ std::ptrdiff_t num_threads() {
 
 // Waits until there are so many: a thread that has been joined may still be listed.
 bool come_down_to(std::ptrdiff_t count) {
-  for (int i = 0; i < 2000 && num_threads() > count; ++i) std::this_thread::sleep_for(5ms);
-  return num_threads() <= count;
+  return testing::eventually([&] { return num_threads() <= count; });
 }
 
 class EndSink : public EventSink {

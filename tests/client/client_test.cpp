@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/eventually.h"
 #include "support/script_server.h"
 
 namespace lmtp::client {
@@ -154,14 +155,11 @@ TEST(Client, APollTakesWhatIsThere) {
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
   ServerEntry entry;
-  bool got = false;
-  for (int i = 0; i < kLongMs && !got; ++i) {
+  EXPECT_TRUE(testing::eventually([&] {
     const auto received = client.receive(entry, 0);
-    ASSERT_TRUE(received.ok());
-    got = *received;
-    if (!got) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_TRUE(got);
+    EXPECT_TRUE(received.ok());
+    return !received.ok() || *received;
+  }));
 }
 
 TEST(Client, AnInterruptWakesAReceiveInAnotherThread) {
@@ -266,7 +264,7 @@ TEST(Client, NamesWhatIsNotAServer) {
 TEST(Client, AConnectEndsByItsTimeoutAndByAnInterrupt) {
   std::atomic<bool> stop = false;
   const auto silent = [&stop](ScriptServer::RawSocket&) {
-    while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(testing::eventually([&] { return stop.load(); }));
   };
   Client client;
   {

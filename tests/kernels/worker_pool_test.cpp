@@ -1,15 +1,18 @@
 #include "kernels/worker_pool.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "eventually.h"
 #include "kernels/backend.h"
 #include "kernels/device.h"
 
@@ -57,24 +60,42 @@ TEST(WorkerPoolTest, WorkersThatSleepAreWoken) {
   }
 }
 
-double processor_seconds() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+using ThreadStates = std::map<std::string, std::string>;
+
+// Of this process's threads, by their ids: "State: S (sleeping)" and the like, and how often each
+// has been woken or has lost its processor.
+ThreadStates thread_states() {
+  ThreadStates states;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(entry.path() / "status");
+    std::string& state = states[entry.path().filename()];
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("State:") || line.find("ctxt_switches:") != std::string::npos) {
+        state += line + "\n";
+      }
+    }
+  }
+  return states;
 }
 
+// A thread that sleeps and has not been woken meanwhile has used none.
 TEST(WorkerPoolTest, AnIdlePoolUsesNoProcessorTime) {
+  const ThreadStates others = thread_states();
   WorkerPool pool(4);
   pool.parallel_for(8, [](int, int) {});
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  double least = 1.0;
-  for (int i = 0; i < 5 && least >= 0.005; ++i) {  // something else may happen in the process
-    const double before = processor_seconds();
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    least = std::min(least, processor_seconds() - before);
-  }
-  EXPECT_LT(least, 0.005) << "1 % of the time that has passed";
+  const auto of_workers = [&] {
+    ThreadStates states = thread_states();
+    std::erase_if(states, [&](const auto& entry) { return others.contains(entry.first); });
+    return states;
+  };
+  EXPECT_TRUE(testing::eventually([&] {
+    const ThreadStates before = of_workers();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto sleeps = [](const auto& entry) {
+      return entry.second.find("(sleeping)") != std::string::npos;
+    };
+    return before.size() == 3 && std::ranges::all_of(before, sleeps) && of_workers() == before;
+  }));
 }
 
 TEST(CudaProbeTest, AMissingDeviceHasAReasonOfOneLine) {

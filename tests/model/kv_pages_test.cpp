@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
+#include "eventually.h"
 #include "kernels/backend.h"
 
 namespace lmtp {
@@ -30,11 +29,8 @@ class KvPagesTest : public ::testing::Test {
   std::int64_t block_bytes() const { return cache_.num_bytes() / kNumBlocks; }
 
   static void wait_for(const KvPages& pages, int num_ready) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    while (pages.num_ready() < num_ready) {
-      ASSERT_LT(std::chrono::steady_clock::now(), end) << pages.num_ready();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    ASSERT_TRUE(testing::eventually([&] { return pages.num_ready() >= num_ready; }))
+        << pages.num_ready();
   }
 
   // Of a layer's keys, in blocks [first, end): bytes that are in memory.

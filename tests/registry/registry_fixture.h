@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "eventually.h"
 #include "fake_factory.h"
 #include "lmtp/registry/registry.h"
 #include "recording_sink.h"
@@ -20,6 +21,7 @@ namespace lmtp::registry {
 
 using testing::AgentCensus;
 using testing::CountedAgent;
+using testing::eventually;
 using testing::FakeFactory;
 using testing::kFakeVocabSize;
 using testing::RecordingSink;
@@ -102,7 +104,7 @@ struct RegistryTest : ::testing::Test {
     return status ? status->state : ModelState::kStopping;
   }
   void wait_for_state(const std::string& name, ModelState wanted) {
-    while (state(name) != wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(eventually([&] { return state(name) == wanted; }));
   }
   void open_gate() {
     if (!std::exchange(opened, true)) gate.open();

@@ -126,16 +126,15 @@ TEST_F(RegistryTest, TheLeastRecentlyUsedGoes) {
 TEST_F(RegistryTest, NoneIsUnloadedThatHasStreams) {
   std::atomic<bool> hold = true;
   before_step = [&hold](const auto&) -> Result<void> {
-    while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(eventually([&] { return !hold; }));
     return {};
   };
   start({.max_models = 1});
   submit(1, "a");
   wait_for_state("a", ModelState::kReady);
   submit(2, "b");
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  wait_for_state("b", ModelState::kLoading);
   EXPECT_EQ(state("a"), ModelState::kReady);
-  EXPECT_EQ(state("b"), ModelState::kLoading);
   hold = false;
   EXPECT_EQ(sink->wait_done(1).error, "");
   EXPECT_EQ(sink->wait_done(2).error, "");
@@ -147,8 +146,9 @@ TEST_F(RegistryTest, AModelThatWaitsForRoomHoldsUpNoOther) {
   std::atomic<bool> hold = true;
   before_step = [&hold](const scheduler::StepPlan& plan) -> Result<void> {
     const auto& started = plan.changes.started;
-    while (hold && !started.empty() && started.front().key.stream == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const bool is_first = !started.empty() && started.front().key.stream == 1;
+    if (is_first) {
+      EXPECT_TRUE(eventually([&] { return !hold; }));
     }
     return {};
   };
@@ -205,7 +205,7 @@ TEST_F(RegistryTest, AModelThatIsToBeLoadedAgainMayBeUnloadedFirst) {
   run(1, "a");
   gated = true;
   submit(2, "b");  // has the turn now, and then "c"
-  while (census->num_loads("/models/b") == 0 && last_kv_bytes == 0) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return census->num_loads("/models/b") > 0 || last_kv_bytes != 0; }));
   wait_for_state("b", ModelState::kLoading);
   submit(3, "c");
   wait_for_state("c", ModelState::kLoading);
@@ -220,7 +220,7 @@ TEST_F(RegistryTest, WhatIsIdleForLongIsUnloaded) {
   start({.unload_after_ms = 50});
   run(1, "a");
   wait_for_state("a", ModelState::kUnloaded);
-  while (census->num_alive() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(eventually([&] { return census->num_alive() == 0; }));
   EXPECT_EQ(run(2, "a").error, "");
 }
 
@@ -269,21 +269,17 @@ TEST_F(RegistryTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   std::atomic<int> percent = 0;
   std::atomic<bool> given_up = false;
   fetch = [&](const std::string& name, const ModelFactory::DownloadProgress& progress) {
-    while (percent < 100) {
-      if (!progress({percent * 7, 700})) {
-        given_up = true;
-        return Result<ServedModel>(Error{ErrorCode::kInternal, "given up"});
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT_TRUE(eventually([&] {
+      given_up = !progress({percent * 7, 700});
+      return given_up || percent == 100;
+    }));
+    if (given_up) return Result<ServedModel>(Error{ErrorCode::kInternal, "given up"});
     return find(name);
   };
   start();
   const Submission first = submit(1, "a");
   percent = 50;
-  while ((*manager->status("a"))->progress_percent < 45) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  EXPECT_TRUE(eventually([&] { return (*manager->status("a"))->progress_percent >= 45; }));
   const auto status = *manager->status("a");
   EXPECT_EQ(status->progress_percent, 45);
   ASSERT_TRUE(status->download.has_value());
@@ -291,7 +287,7 @@ TEST_F(RegistryTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   EXPECT_EQ(status->download->bytes_total, 700);
   std::get<std::shared_ptr<StreamCanceller>>(first)->cancel({1, 1});
   EXPECT_EQ(sink->wait_done(1).error, "cancelled");
-  while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(eventually([&] { return given_up.load(); }));
   percent = 100;
   EXPECT_EQ(run(2, "a").error, "");
 }
@@ -310,7 +306,7 @@ TEST_F(RegistryTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForThem)
     EXPECT_EQ(refusal(id, "x" + std::to_string(id)), "taken");
   }
   // Until then they are sought on this machine, as it might be.
-  while (num_fetching < kFetchesMax) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(eventually([&] { return num_fetching >= kFetchesMax; }));
   EXPECT_NE(run(100, "y").error.find("overloaded"), std::string::npos)
       << sink->wait_done(100).error;
   EXPECT_EQ(run(102, "a").error, "");

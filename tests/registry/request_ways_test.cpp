@@ -1,10 +1,10 @@
 // A request finds its model, and a cancel its request, wherever they are when things change.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <ctime>
 #include <future>
 #include <memory>
 #include <span>
@@ -58,28 +58,23 @@ struct RequestWays : RegistryTest {
   }
 };
 
-// Processor time of this thread, which others cannot lengthen.
-double thread_ms() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
-}
-
 constexpr std::size_t kTokensIn15MiB = (std::size_t{15} << 20) / 2;
 
+// Who reads or copies it ends the process: its pages may not be read meanwhile.
 TEST_F(RequestWays, ARefusalDoesNotTakeTheTimeOfItsPrompt) {
   start();
   run(1, "a");
   Request request = make(2, "a", std::vector<TokenId>(kTokensIn15MiB, 1));
-  double best_ms = 1e9;
-  for (int i = 0; i < 20; ++i) {
-    const double start = thread_ms();
-    // What is refused is left as it was. NOLINTNEXTLINE(bugprone-use-after-move)
-    EXPECT_TRUE(std::holds_alternative<Refusal>(manager->submit(std::move(request))));
-    best_ms = std::min(best_ms, thread_ms() - start);
-  }
-  EXPECT_LT(best_ms, 1.0) << "a copy of 30 MiB takes more";
-  EXPECT_EQ(request.prompt.size(), kTokensIn15MiB) << "as it was";
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::size_t num_bytes = request.prompt.size() * sizeof(TokenId);
+  void* pages = request.prompt.data();
+  ASSERT_NE(std::align(page, page, pages, num_bytes), nullptr);
+  num_bytes -= num_bytes % page;
+  ASSERT_EQ(mprotect(pages, num_bytes, PROT_NONE), 0);
+  EXPECT_TRUE(std::holds_alternative<Refusal>(manager->submit(std::move(request))));
+  ASSERT_EQ(mprotect(pages, num_bytes, PROT_READ | PROT_WRITE), 0);
+  // What is refused is left as it was. NOLINTNEXTLINE(bugprone-use-after-move)
+  EXPECT_EQ(request.prompt.size(), kTokensIn15MiB);
 }
 
 // What waits under another name of a model that runs is looked at before its route is touched.
@@ -120,7 +115,7 @@ TEST_F(RequestWays, CancelFindsAStreamWhereverItIs) {
   gated = true;
   std::atomic<bool> hold = true;
   before_step = [&hold](const auto&) -> Result<void> {
-    while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(eventually([&] { return !hold; }));
     return {};
   };
   start();
@@ -136,7 +131,7 @@ TEST_F(RequestWays, CancelFindsAStreamWhereverItIs) {
   alias->cancel({1, 4});
   EXPECT_EQ(sink->wait_done(4).error, "cancelled");
   known.set_value();
-  while (manager->list().empty() || !manager->limits_of("A")) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return !manager->list().empty() && manager->limits_of("A"); }));
   open_gate();
   wait_for_state("a", ModelState::kReady);
   for (const auto& [canceller, id] : {std::pair{handed, 3}, std::pair{alias_handed, 5}}) {
@@ -167,10 +162,11 @@ TEST_F(RequestWays, AModelThatNobodyWaitsForAnyMoreIsNotLoaded) {
   gated = true;
   start();
   submit(1, "a");
-  while (last_kv_bytes == 0) std::this_thread::yield();  // it has the turn
+  EXPECT_TRUE(eventually([&] { return last_kv_bytes != 0; }));  // it has the turn
   const auto canceller = canceller_of(manager->submit(make(2, "b")));
   wait_for_state("b", ModelState::kLoading);
-  while (!manager->limits_of("b")) std::this_thread::yield();  // found: it waits for its turn
+  EXPECT_TRUE(eventually(
+      [&] { return manager->limits_of("b").has_value(); }));  // found: it waits for its turn
   canceller->cancel({1, 2});
   EXPECT_EQ(sink->wait_done(2).error, "cancelled");
   open_gate();
@@ -221,7 +217,8 @@ TEST_F(RequestWays, CountersGoOnOverALostDevice) {
   gated = true;
   loss.go.set_value();
   EXPECT_EQ(sink->wait_done(2).error, "the step failed: sticky");
-  while (status_of_a().progress_percent != 50) std::this_thread::yield();  // it is loaded again
+  EXPECT_TRUE(
+      eventually([&] { return status_of_a().progress_percent == 50; }));  // it is loaded again
   const auto expect_counted = [this](int num_runs) {
     const engine::EngineStats stats = status_of_a().stats;
     EXPECT_EQ(stats.num_steps, 2 * num_runs + 1);
@@ -286,7 +283,7 @@ TEST_F(RequestWays, WhatComesBeforeALossIsToldIsNotForgotten) {
   EXPECT_EQ(sink->wait_loading(3).progress, std::vector<int>{0}) << "not the 100 of before";
   state->go.set_value();
   EXPECT_EQ(sink->wait_done(2).error, "cancelled");
-  while (manager->list().front().stats.num_waiting != 1) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return manager->list().front().stats.num_waiting == 1; }));
   open_gate();
   EXPECT_EQ(sink->wait_done(3).error, "");
   EXPECT_EQ(sink->wait_done(2).num_ends, 1);
@@ -310,7 +307,7 @@ TEST_F(RequestWays, ANewcomerIsToldHowFarItIs) {
   gated = true;
   start();
   submit(1, "a");
-  while ((*manager->status("a"))->progress_percent != 50) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return (*manager->status("a"))->progress_percent == 50; }));
   submit(2, "a");
   EXPECT_EQ(sink->wait_loading(2).progress.front(), 50);
 }
@@ -322,9 +319,10 @@ TEST_F(RequestWays, CancelFindsWhatWaitsUnderAnotherName) {
   start();
   submit(1, "a");
   const auto alias = canceller_of(manager->submit(make(2, "A")));
-  while (!manager->limits_of("a")) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return manager->limits_of("a").has_value(); }));
   known.set_value();
-  while (!manager->limits_of("A")) std::this_thread::yield();  // they wait together
+  EXPECT_TRUE(
+      eventually([&] { return manager->limits_of("A").has_value(); }));  // they wait together
   alias->cancel({1, 2});
   EXPECT_EQ(sink->wait_done(2).error, "cancelled");
   open_gate();
@@ -335,7 +333,7 @@ TEST_F(RequestWays, ALoadingThatNobodyWaitsForEndsOnStop) {
   gated = true;
   start();
   const auto canceller = canceller_of(manager->submit(make(1, "a")));
-  while (last_kv_bytes == 0) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return last_kv_bytes != 0; }));
   canceller->cancel({1, 1});
   EXPECT_EQ(sink->wait_done(1).error, "cancelled");
   EXPECT_EQ(state("a"), ModelState::kLoading) << "it goes on";
@@ -362,7 +360,7 @@ TEST_F(RequestWays, OnlySoManyAreSoughtOrLoadedAtATime) {
 TEST_F(RequestWays, WhoWaitsForRoomTooLongIsTold) {
   std::atomic<bool> hold = true;
   before_step = [&hold](const auto&) -> Result<void> {
-    while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(eventually([&] { return !hold; }));
     return {};
   };
   start({.max_models = 1, .memory_wait_ms = 20});
@@ -372,7 +370,8 @@ TEST_F(RequestWays, WhoWaitsForRoomTooLongIsTold) {
             "model: overloaded: 'a' are in use and leave no room for 'b'; retry later");
   hold = false;
   EXPECT_EQ(sink->wait_done(1).error, "");
-  EXPECT_EQ(run(3, "b").error, "");
+  StreamId id = 3;  // a slow machine may need more than one try to unload 'a' in that time
+  EXPECT_TRUE(eventually([&] { return run(id++, "b").error.empty(); }));
 }
 
 // A connection that is gone has many streams, and the actor may be busy.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "eventually.h"
 #include "fake_factory.h"
 #include "lmtp/registry/registry.h"
 #include "recording_sink.h"
@@ -66,9 +67,7 @@ TEST(StaticRegistry, WaitsForItsDownload) {
     ASSERT_TRUE(std::holds_alternative<std::shared_ptr<StreamCanceller>>(
         manager.submit(std::move(request))));
   }
-  while ((*manager.status(""))->progress_percent < 45) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  EXPECT_TRUE(testing::eventually([&] { return (*manager.status(""))->progress_percent >= 45; }));
   done.set_value();
   for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
 }

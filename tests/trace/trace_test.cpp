@@ -12,9 +12,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "eventually.h"
 #include "lmtp/base/json.h"
 #include "temp_folder.h"
 
@@ -52,9 +52,7 @@ class TraceTest : public ::testing::Test {
     return {.process = 2, .name = "step", .begin = begin, .end = begin + time};
   }
   static void wait_until_off(const Trace& trace) {
-    for (int i = 0; i < 60'000 && trace.is_on(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT_TRUE(testing::eventually([&] { return !trace.is_on(); }));
   }
 
   const testing::TempFolder folder_;
@@ -116,10 +114,10 @@ TEST_F(TraceTest, WithoutItsEndItIsWholeAtAnyTime) {
   const auto trace = open();
   trace->add(std::vector{slice(Clock::now(), std::chrono::milliseconds(1))});
   std::string text;
-  for (int i = 0; i < 60'000 && text.find("\"step\"") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(testing::eventually([&] {
     text = text_of(path_);
-  }
+    return text.find("\"step\"") != std::string::npos;
+  }));
   EXPECT_EQ(named(events_of(text + "]"), "step").size(), 1U);
 }
 
@@ -149,11 +147,10 @@ TEST_F(TraceTest, EndsAtItsLimit) {
   constexpr std::int64_t kLimit = 8192;
   const auto trace = open(kLimit);
   ::testing::internal::CaptureStderr();
-  for (int i = 0; i < 10'000 && trace->is_on(); ++i) {
+  EXPECT_TRUE(testing::eventually([&] {
     trace->add(std::vector(100, slice(Clock::now(), std::chrono::milliseconds(1))));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_FALSE(trace->is_on());
+    return !trace->is_on();
+  }));
   trace->add(std::vector{slice(Clock::now(), std::chrono::milliseconds(1))});
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("has reached --trace-limit"),
             std::string::npos);
