@@ -50,13 +50,18 @@ include_guard(GLOBAL)
 # Headers take longer to read than most files to compile. So that this can be, no two files of a
 # module or program have something of the same name in their unnamed namespaces; tools/dev/lint.py
 # reads a file alone where it is given its name.
-option(LMTP_UNITY "Compile 32 files of a module at a time: a third of the time for a build" ON)
+option(LMTP_UNITY "Compile many files of a module at a time: a third of the time for a build" ON)
+
+set(LMTP_UNITY_BATCH 32 CACHE STRING "With LMTP_UNITY: at most so many files at a time")
 
 option(LMTP_LONG_TESTS "Build tests that only `tools/test --long` runs" ON)
 option(LMTP_ALL_TESTS "Build unit tests without sanitizers as well, besides the optimized ones" ON)
 
 # lmtp_unity(TARGET BATCH): so many of its files at a time.
 function(lmtp_unity target batch)
+  if(batch GREATER LMTP_UNITY_BATCH)
+    set(batch ${LMTP_UNITY_BATCH})
+  endif()
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD ${LMTP_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
   if(LMTP_UNITY)
