@@ -8,24 +8,30 @@
 Files that the build compiles together (LMTP_UNITY) are looked at together, which takes a third of
 the time; those of folders that are named each alone, so that a missing #include is found too.
 
-A file that passed is not looked at again until it, a header of the project, .clang-tidy or its
-compile command changes: BUILD/lint remembers. clang-tidy is the one of tools/requirements.txt. Exit
-code 1 on a finding, 77 where it is missing.
+What passed is not looked at again until its text, that of a header that it includes, its compile
+command, .clang-tidy or clang-tidy changes: ${XDG_CACHE_HOME:-~/.cache}/lmtp/lint remembers, for
+every clone. clang-tidy is the one of tools/requirements.txt. Exit code 1 on a finding, 77 where it
+is missing.
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CLANG_TIDY = ROOT / ".venv" / "bin" / "clang-tidy"
-HEADER_FOLDERS = ("include", "src", "kernels", "tests", "tools")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmtp" / "lint"
+KEPT, KEPT_S = 1000, 30 * 86400  # of the units in the cache: how many, how long unused
+VERSIONS = 8  # of the headers of a unit, as of several clones and branches
+INCLUDE = re.compile(r"^\.+ (.+)\n", re.M)  # what -H prints
 TIMEOUT_S = 600
 
 
@@ -37,9 +43,55 @@ def digest(*parts):
     return hasher.hexdigest()
 
 
-def headers_digest():
-    headers = sorted(p for folder in HEADER_FOLDERS for p in (ROOT / folder).rglob("*.h"))
-    return digest(*(p.read_bytes() for p in headers))
+@functools.cache
+def file_digest(name):
+    """Of a file, named from the root; None where there is none."""
+    try:
+        return digest((ROOT / name).read_bytes())
+    except OSError:
+        return None
+
+
+class Unit:
+    """A unit's entry in the cache: what it includes, as clang-tidy read it last, and with which
+    contents of that it passed. Names below the root are relative, so that clones share it."""
+
+    def __init__(self, common, path, entry):
+        command = clang_command(entry).replace(f"{ROOT}/", "")
+        sources = [name for source in entry["sources"]
+                   for name in (source.relative_to(ROOT), source.read_bytes())]  # fmt: skip
+        self.entry = entry
+        self.file = CACHE / digest(common, path, command, *sources)
+        try:
+            self.includes, self.passed = json.loads(self.file.read_text())
+        except (OSError, ValueError):
+            self.includes, self.passed = [], []
+
+    def state(self):
+        return digest(*(f"{name} {file_digest(name)}" for name in self.includes))
+
+    def is_known(self):
+        known = self.state() in self.passed
+        if known:
+            os.utime(self.file)
+        return known
+
+    def remember(self, includes):
+        folder, root = self.entry["directory"], f"{ROOT}/"
+        paths = {os.path.normpath(os.path.join(folder, name)) for name in includes}
+        self.includes = sorted(path.removeprefix(root) for path in paths)
+        self.passed = [*self.passed, self.state()][-VERSIONS:]
+        written = self.file.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps([self.includes, self.passed]))
+        written.replace(self.file)
+
+
+def forget_old():
+    """Bounds the cache; another run may be at it."""
+    files = sorted(((path.stat().st_mtime, path) for path in CACHE.iterdir()), reverse=True)
+    for i, (used, path) in enumerate(files):
+        if i >= KEPT or used < time.time() - KEPT_S:
+            path.unlink(missing_ok=True)
 
 
 def sources_of(entry, build):
@@ -103,9 +155,12 @@ def checks_left_out(entry):
 
 
 def lint(entry, database):
-    command = [CLANG_TIDY, "--quiet", *checks_left_out(entry), "-p", str(database), entry["file"]]
+    """The exit code, findings and what was included."""
+    command = [CLANG_TIDY, "--quiet", "--extra-arg=-H", *checks_left_out(entry), "-p",
+               str(database), entry["file"]]  # fmt: skip
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
-    return result.returncode, result.stdout + (result.stderr if result.returncode else "")
+    errors = INCLUDE.sub("", result.stderr) if result.returncode else ""
+    return result.returncode, result.stdout + errors, INCLUDE.findall(result.stderr)
 
 
 def main():
@@ -126,25 +181,26 @@ def main():
     if not entries:
         print("lint: nothing to check is a mistake", file=sys.stderr)
         return 1
-    cache = build / "lint"
-    write_database(cache, entries)
+    database = build / "lint"
+    write_database(database, entries)
+    CACHE.mkdir(parents=True, exist_ok=True)
     configurations = [ROOT / folder / ".clang-tidy" for folder in (".", "kernels", "tests")]
     version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, check=True).stdout
-    common = digest(version, *(p.read_bytes() for p in configurations), headers_digest())
-    stamps = {path: cache / digest(common, path, entry["command"],
-                                   *(source.read_bytes() for source in entry["sources"]))
-              for path, entry in entries.items()}  # fmt: skip
-    todo = [path for path in sorted(entries) if not stamps[path].exists()]
+    common = digest(version, *(p.read_bytes() for p in configurations))
+    units = {path: Unit(common, path, entry) for path, entry in sorted(entries.items())}
+    todo = [path for path, unit in units.items() if not unit.is_known()]
     # What takes longest first, so that no processor idles at the end.
     todo.sort(key=lambda path: -sum(s.stat().st_size for s in entries[path]["sources"]))
     num_bad = 0
     with ThreadPoolExecutor(args.jobs) as pool:
-        for path, (code, output) in zip(todo, pool.map(lambda p: lint(entries[p], cache), todo)):
+        results = pool.map(lambda path: lint(entries[path], database), todo)
+        for path, (code, output, includes) in zip(todo, results):
             if code == 0:
-                stamps[path].touch()
+                units[path].remember(includes)
                 continue
             num_bad += 1
             print(f"{path}:\n{output}", flush=True)
+    forget_old()
     num_files = sum(len(entry["sources"]) for entry in entries.values())
     print(f"lint: {num_files} files in {len(entries)} units, {len(todo)} units looked at, "
           f"{num_bad} with findings")  # fmt: skip
