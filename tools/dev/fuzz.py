@@ -4,7 +4,9 @@ files (tests/server/http_fuzz.cpp), and with --jinja also what a server does wit
 (template_fuzz.cpp), by clang's libFuzzer, with AddressSanitizer and UndefinedBehaviorSanitizer.
 Exit code 77 where clang or its libFuzzer is not installed (Debian: clang, libclang-rt-dev). What
 it starts from is tests/fuzz/corpus.json, to which --keep adds the inputs that reached code that no
-other reached; templates start from those of real models."""
+other reached; templates start from those of real models. --replay searches nothing: the programs
+that a build has of these (preset asan) read what a search starts from, and what one failed on
+(tests/fuzz/failed.json, which --failed adds to)."""
 
 import argparse
 import concurrent.futures
@@ -19,6 +21,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "fuzz" / "corpus.json"
+FAILED = ROOT / "tests" / "fuzz" / "failed.json"  # program -> inputs that it failed on once
 COMPILERS = ["clang++", *(f"clang++-{release}" for release in range(20, 13, -1))]
 FLAGS = ["-std=c++20", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all",
          "-fsanitize=fuzzer,address,undefined,float-cast-overflow"]  # fmt: skip
@@ -127,10 +130,50 @@ def build(compiler, folder, patterns):
     return program
 
 
+def inputs_of(options):
+    """Program -> what a search starts from, bytes as Latin-1."""
+    templates = [path.read_text() for path in sorted(options.templates.glob("*.jinja"))]
+    return {
+        "parse_fuzz": json.loads(CORPUS.read_text()),
+        "http_fuzz": BODIES,
+        "template_fuzz": [t for t in templates if t.isascii() and len(t) < LONGEST],
+    }
+
+
 def write_inputs(folder, texts):
     folder.mkdir()
     for i, text in enumerate(texts):
         (folder / str(i)).write_bytes(text.encode("latin-1"))
+
+
+def replay(options):
+    """Exit code 1 where a program of the build fails on what a search starts from, or failed on."""
+    inputs, failed = inputs_of(options), json.loads(FAILED.read_text())
+    inputs["parse_fuzz"] += long_messages()
+    programs = [path for path in map(options.replay.joinpath, inputs) if path.exists()]
+    num_bad = 0 if programs else 1
+    with tempfile.TemporaryDirectory() as name:
+        for program in programs:
+            folder = pathlib.Path(name) / program.name
+            write_inputs(folder, [*inputs[program.name], *failed.get(program.name, [])])
+            run = subprocess.run([program, folder], stderr=subprocess.PIPE, text=True,
+                                 errors="backslashreplace")  # fmt: skip
+            files = re.findall(r"^input: (.+)$", run.stderr, re.M)
+            if run.returncode or len(files) < len(inputs[program.name]):
+                num_bad += 1
+                kept = options.output / f"fuzz-{program.name}"
+                kept.write_bytes(pathlib.Path(files[-1]).read_bytes() if files else b"")
+                print(f"{run.stderr[-8000:]}\nfuzz: {program.name} fails on {kept}")
+            else:
+                print(f"fuzz: {program.name} read {len(files)} inputs, no findings")
+    return 1 if num_bad else 0
+
+
+def add_failed(program, path):
+    failed = json.loads(FAILED.read_text())
+    failed.setdefault(program, []).append(pathlib.Path(path).read_bytes().decode("latin-1"))
+    FAILED.write_text(json.dumps(failed, indent=1) + "\n")
+    return 0
 
 
 def keep(program, folder, corpus):
@@ -155,7 +198,7 @@ def fuzz_parsers(compiler, folder, options):
     program = build(compiler, folder, SOURCES)
     (folder / "words").write_text(dictionary())
     corpus, long = folder / "corpus", folder / "long"
-    write_inputs(corpus, json.loads(CORPUS.read_text()))
+    write_inputs(corpus, inputs_of(options)["parse_fuzz"])
     write_inputs(long, long_messages())
     # Long messages take a hundred times as long.
     for what, inputs, longest, share in [
@@ -184,8 +227,7 @@ def fuzz_templates(compiler, folder, options):
     words = "".join(json.dumps(word) + "\n" for word in JINJA_WORDS)
     (folder / "words").write_text(words)
     corpus = folder / "corpus-of-templates"
-    templates = [path.read_text() for path in sorted(options.templates.glob("*.jinja"))]
-    write_inputs(corpus, [t for t in templates if t.isascii() and len(t) < LONGEST])
+    write_inputs(corpus, inputs_of(options)["template_fuzz"])
     run_fuzzer(program, options, "templates", [corpus], LONGEST, options.seconds * 0.25)
 
 
@@ -212,10 +254,18 @@ def main():
     parser.add_argument("--keep", action="store_true", help="write the corpus anew")
     parser.add_argument("--jinja", type=pathlib.Path, help="fuzzes templates: where lmtp-jinja is")
     parser.add_argument("--templates", type=pathlib.Path, default=pathlib.Path(os.devnull),
-                        help="with --jinja: a folder of templates")  # fmt: skip
+                        help="a folder of templates")  # fmt: skip
+    parser.add_argument("--replay", type=pathlib.Path, metavar="FOLDER",
+                        help="search nothing: where the programs of a build are")  # fmt: skip
+    parser.add_argument("--failed", nargs=2, metavar=("PROGRAM", "FILE"),
+                        help="adds what it failed on to what --replay reads")  # fmt: skip
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path.cwd(),
                         help="where an input that fails is written")  # fmt: skip
     options = parser.parse_args()
+    if options.failed:
+        return add_failed(*options.failed)
+    if options.replay:
+        return replay(options)
     compiler = find_compiler()
     if compiler is None:
         print("fuzz: SKIPPED, there is no clang with libFuzzer (install clang and libclang-rt-dev)")
