@@ -1,5 +1,5 @@
-// main() of a fuzzer's program that searches nothing: gives it each file of a folder, once, and says
-// which one first, so that the last one named is what it failed on.
+// main() of a fuzzer's program that searches nothing: gives it each file of a folder, once, and
+// names it before, so that the last one named is what it failed on.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
