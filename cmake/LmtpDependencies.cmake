@@ -5,12 +5,12 @@
 #   OpenSSL::SSL (tls)
 #   PrometheusCpp::core (server)  Tomlplusplus::headers (lmtp-serve)
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
-#   Libtorch::cpu (libtorch only; see FindLibtorch.cmake)
+#   Libtorch::cpu (libtorch's plugin only, where it is; see FindLibtorch.cmake)
 #   the library of wasmtime (wasm only; see FindWasmtime.cmake)
 #   LlamaJinja::jinja (text's program lmtp-jinja only; see FindLlamaJinja.cmake)
 #   libllguidance.so, which constraint loads (see FindLlguidance.cmake)
-# The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt;
-# `tools/setup` installs them.
+# The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt, for
+# libtorch tools/packages-torch.txt; `tools/setup` installs them.
 include_guard(GLOBAL)
 
 find_package(Threads REQUIRED)
@@ -66,8 +66,18 @@ target_include_directories(Tomlplusplus::headers SYSTEM INTERFACE ${LMTP_TOMLPLU
 lmtp_system_library(PrometheusCpp::core prometheus/text_serializer.h prometheus-cpp-core
                     prometheus-cpp-dev)
 
-if(LMTP_TORCH)
-  find_package(Libtorch REQUIRED)
+set(LMTP_TORCH_ENABLED OFF)
+if(LMTP_TORCH)  # ON or AUTO
+  find_package(Libtorch)
+  set(LMTP_TORCH_ENABLED ${Libtorch_FOUND})
+  if(Libtorch_FOUND)
+    message(STATUS "gloo: on (libtorch ${Libtorch_VERSION}, ${LIBTORCH_SITE_PACKAGES})")
+  elseif(LMTP_TORCH STREQUAL "AUTO")
+    message(STATUS "gloo: off (${LIBTORCH_MISSING}: run tools/setup --torch)")
+  else()
+    message(FATAL_ERROR "LMTP_TORCH=${LMTP_TORCH}, but ${LIBTORCH_MISSING}: "
+                        "run tools/setup --torch, or give -DLMTP_TORCH=AUTO")
+  endif()
 endif()
 if(LMTP_CHAT_TEMPLATES)
   find_package(LlamaJinja REQUIRED)

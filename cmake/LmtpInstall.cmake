@@ -1,8 +1,8 @@
 # cmake --install: the four programs, the demo model, a man page each, systemd units, the program
-# that renders chat templates, llguidance's and wasmtime's libraries with their licences, and
-# libtorch, so that the result needs nothing of this build's place: a service's user cannot read an
-# administrator's home, where tools/setup puts libtorch. That is 0.5 GB; -DLMTP_BUNDLE_LIBTORCH=OFF
-# leaves it where it is.
+# that renders chat templates, and llguidance's and wasmtime's libraries with their licences, so
+# that the result needs nothing of this build's place. Where gloo is built, libtorch as well: a
+# service's user cannot read an administrator's home, where tools/setup puts it. That is 0.5 GB;
+# -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is, and LMTP_TORCH=OFF leaves gloo away.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 

@@ -1,6 +1,6 @@
 # cpack -G DEB: what cmake --install installs, as a Debian package for the release of Debian that it
-# was built on. Of the preset `package` alone: with libtorch it would have 0.5 GB more, and CUDA has
-# a licence of its own. tools/dev/try-package installs it in a bare root.
+# was built on. Of the preset `package` alone: with libtorch (gloo) it would have 0.5 GB more, and
+# CUDA has a licence of its own. tools/dev/try-package installs it in a bare root.
 include_guard(GLOBAL)
 
 # Libraries that are compiled in, not linked, and whose licences ask to be passed on.
@@ -42,7 +42,7 @@ set(CPACK_PACKAGE_DESCRIPTION
 over LMTP, the protocol of LMQL, and by the APIs of OpenAI and of Text
 Generation Inference. A small model to try it with, a client and a load
 generator come along.
-This build reads safetensors, not pytorch_model.bin, and computes on the CPU.")
+This build computes on the CPU, and connects ranks in memory, not by gloo.")
 set(CPACK_STRIP_FILES ON)
 # By DESTDIR, so that the systemd unit, which is made at installation, names /usr.
 set(CPACK_SET_DESTDIR ON)

@@ -22,7 +22,7 @@ Result<const Library*> load_from(const std::string& path) {
   void* symbol = library == nullptr ? nullptr : dlsym(library, kEntryPoint);
   if (symbol == nullptr) {
     return Error{ErrorCode::kUnavailable, std::string("libtorch cannot be loaded (") + dlerror() +
-                                              "): install all of a build with -DLMTP_TORCH=ON"};
+                                              "): run tools/setup --torch and build again"};
   }
   // Another build may have been installed since this program was started.
   void* build = dlsym(library, kBuildEntryPoint);

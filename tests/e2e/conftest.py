@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 from fake_hub import FakeHub  # noqa: E402
 from hub_support import Machine  # noqa: E402
-from servers import LmtpServe  # noqa: E402
+from servers import LmtpServe, bin_dir  # noqa: E402
 
 
 def pytest_configure(config):
@@ -33,6 +33,13 @@ def test_data():
     if not folder:
         pytest.skip("LMTP_TEST_DATA is not set")
     return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="session")
+def with_gloo():
+    """Skips what needs gloo where the build is without libtorch."""
+    if not (bin_dir().parent / "lib" / "lmtp" / "liblmtp_torch.so").exists():
+        pytest.skip("built without libtorch: run tools/setup --torch")
 
 
 @pytest.fixture(scope="module")

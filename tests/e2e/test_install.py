@@ -5,7 +5,6 @@ import re
 import subprocess
 
 import pytest
-from checkpoints import pickled_checkpoint
 from installed import InstalledServe, installed, unit_command
 
 
@@ -53,8 +52,11 @@ def test_the_server_runs_on_what_was_installed(prefix):
     assert not foreign_libraries(mapped, prefix)
 
 
-def test_libtorch_is_installed_for_checkpoints_that_need_it(prefix, tmp_path):
-    with InstalledServe(prefix, model=pickled_checkpoint(tmp_path)) as server:
+@pytest.mark.usefixtures("with_gloo")
+def test_libtorch_is_installed_for_gloo(prefix):
+    server = InstalledServe(prefix)
+    server.command += ["--tp", "2", "--communicator", "gloo"]
+    with server:
         mapped = mapped_files(server)
     assert server.exit_code == 0, server.log_tail
     assert str(prefix / "lib/lmtp/torch/lib/libtorch_cpu.so") in mapped

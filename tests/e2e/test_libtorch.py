@@ -1,16 +1,14 @@
-"""libtorch behind its wall: not there before a checkpoint needs it, and missed only then."""
+"""libtorch behind its wall: loaded to connect ranks by gloo, and missed only then."""
 
-import asyncio
 import pathlib
 import shutil
 import subprocess
 
 import pytest
-from auto_server import Auto, finish
-from checkpoints import SMALL, pickled_checkpoint
-from lmtp_socket import Socket
+from checkpoints import pickled_checkpoint
 from servers import LmtpServe, bin_dir
 
+GLOO = ("--tp", "2", "--communicator", "gloo")
 TIMEOUT_S = 60
 
 
@@ -21,27 +19,21 @@ def pickled(tmp_path):
     return pickled_checkpoint(folder)
 
 
-def libtorch_of(server):
-    """The files of libtorch, and what goes with it, that the process has mapped."""
-    maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+def libtorch_of(folder, *options):
+    """The files of libtorch, and what goes with it, that a server of this model has mapped."""
+    with LmtpServe(folder, "--kv-cache", "16MiB", *options) as server:
+        maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert server.exit_code == 0, server.log_tail
     mapped = {pathlib.Path(line.split()[-1]).name for line in maps.splitlines() if "/" in line}
     names = ("liblmtp_torch", "libtorch", "libc10", "libgomp", "libcupti", "libcudart")
     return {name for name in mapped if name.startswith(names)}
 
 
-def test_it_is_loaded_when_it_is_first_needed(tmp_path, pickled):
-    async def ask(server):
-        async with Socket(server.endpoint) as s:
-            for stream, model in enumerate(("demo", str(SMALL)), 1):
-                assert len(await finish(s, stream, model)) > 0
-                assert libtorch_of(server) == set()
-            assert len(await finish(s, 3, str(pickled))) > 0
-            assert {"liblmtp_torch.so", "libtorch_cpu.so"} <= libtorch_of(server)
-            assert len(await finish(s, 4, str(SMALL))) > 0
-
-    with Auto(tmp_path / "home") as server:
-        asyncio.run(ask(server))
-    assert server.exit_code == 0, server.log_tail
+@pytest.mark.usefixtures("with_gloo")
+def test_it_is_loaded_for_gloo_alone(pickled):
+    assert libtorch_of(pickled) == set()
+    assert libtorch_of(pickled, "--tp", "2") == set()
+    assert {"liblmtp_torch.so", "libtorch_cpu.so"} <= libtorch_of(pickled, *GLOO)
 
 
 @pytest.fixture
@@ -52,12 +44,16 @@ def lonely(tmp_path):
     return pathlib.Path(shutil.copy(bin_dir() / "lmtp-serve", program))
 
 
-def test_where_it_is_missing_only_what_needs_it_fails(lonely, pickled):
-    server = LmtpServe(SMALL, "--kv-cache", "16MiB")
+def test_where_it_is_missing_only_gloo_fails(lonely, pickled):
+    server = LmtpServe(pickled, "--kv-cache", "16MiB")
     server.command[0] = str(lonely)
     with server:
         assert server.http_status("/health") == 200
     assert server.exit_code == 0, server.log_tail
+
+    def run(*arguments):
+        return subprocess.run([lonely, *arguments, pickled, "--port", "0", *GLOO],
+                              capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
 
     library = lonely.parents[1] / "lib" / "lmtp" / "liblmtp_torch.so"
     library.parent.mkdir(parents=True)
@@ -69,12 +65,11 @@ def test_where_it_is_missing_only_what_needs_it_fails(lonely, pickled):
         elif reason == "lmtp_libtorch":  # a library, but another one
             command = ["cc", "-shared", "-x", "c", "/dev/null", "-o", library]
             subprocess.run(command, check=True)
-        done = subprocess.run(
-            [lonely, pickled, "--port", "0", "--kv-cache", "16MiB"],
-            capture_output=True, text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
+        done = run()
         assert done.returncode == 1
         assert len(done.stderr.splitlines()) == 1, done.stderr
-        words = ("pytorch_model.bin: libtorch cannot be loaded (", str(library), reason,
-                 "-DLMTP_TORCH=ON", "save_pretrained(FOLDER)")  # fmt: skip
+        words = ("--communicator: libtorch cannot be loaded (", str(library), reason,
+                 "run tools/setup --torch and build again")  # fmt: skip
         assert all(word in done.stderr for word in words), done.stderr
+    doctor = run("doctor")
+    assert doctor.returncode == 1 and "--communicator: libtorch" in doctor.stdout, doctor.stdout

@@ -1,8 +1,6 @@
 """lmtp-serve --tensor-parallel-size: one model that is divided among ranks."""
 
-import os
 import pathlib
-import shutil
 import subprocess
 
 import pytest
@@ -21,9 +19,8 @@ def served(*options):
     return LmtpServe("demo", *OPTIONS, *options)
 
 
-def refused(*arguments, program=None):
-    program = program or bin_dir() / "lmtp-serve"
-    done = subprocess.run([program, *arguments, "--port", "0", *OPTIONS],
+def refused(*arguments):
+    done = subprocess.run([bin_dir() / "lmtp-serve", *arguments, "--port", "0", *OPTIONS],
                           capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     return done.stderr
@@ -69,6 +66,7 @@ def bits_of(endpoint):
     return together, run(seeded_streams(endpoint, PROMPT, [2]))
 
 
+@pytest.mark.usefixtures("with_gloo")
 @pytest.mark.parametrize("size", [2, 4])
 def test_gloo_gives_the_bits_of_local(size):
     with served("--tp", str(size), "--communicator", "local") as server:
@@ -131,20 +129,6 @@ def test_what_cannot_be_is_refused_in_a_line():
     done = subprocess.run([bin_dir() / "lmtp-serve", "demo", "--tp", "65"],
                           capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert done.returncode == 2 and "--tensor-parallel-size" in done.stderr
-
-
-def test_gloo_without_libtorch_is_refused_and_said_by_doctor(tmp_path):
-    lonely = tmp_path / "bin" / "lmtp-serve"
-    lonely.parent.mkdir()
-    shutil.copy(bin_dir() / "lmtp-serve", lonely)
-    # Where the models are is found from the program's place.
-    model = pathlib.Path(os.environ["LMTP_SOURCE_DIR"]) / "models" / "demo"
-    options = ("--tp", "2", "--communicator", "gloo")
-    said = refused(model, *options, program=lonely)
-    assert "--communicator: libtorch cannot be loaded (" in said, said
-    doctor = subprocess.run([lonely, "doctor", model, *options, "--port", "0"],
-                            capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
-    assert doctor.returncode == 1 and "--communicator: libtorch" in doctor.stdout, doctor.stdout
 
 
 def test_a_client_that_leaves_and_a_stop_end_the_ranks():

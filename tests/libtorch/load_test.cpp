@@ -1,8 +1,7 @@
-// What the program gets of libtorch, and when. Of archives that hold something:
-// tests/model/pickled_test.cpp and tests/e2e/test_weights.py.
+// What the program gets of libtorch, and when. Ranks that it connects:
+// tests/model/rank_group_test.cpp.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -20,22 +19,6 @@ bool is_mapped(const std::string& name) {
   return maps.str().find(name) != std::string::npos;
 }
 
-class TextSource : public libtorch::ByteSource {
- public:
-  explicit TextSource(std::string text) : text_(std::move(text)) {}
-
-  std::uint64_t size() const override { return text_.size(); }
-
-  bool read(std::uint64_t first, std::size_t count, void* to) override {
-    if (first > text_.size() || count > text_.size() - first) return false;
-    std::memcpy(to, text_.data() + first, count);
-    return true;
-  }
-
- private:
-  std::string text_;
-};
-
 TEST(LibtorchTest, ItIsLoadedWhenItIsFirstAskedFor) {
   EXPECT_FALSE(is_mapped("libtorch_cpu.so"));
   const auto library = libtorch::load();
@@ -51,17 +34,6 @@ TEST(LibtorchTest, ALibraryOfAnotherBuildIsNotUsed) {
   EXPECT_NE(library.error().message.find("is of build 0.0.0/7"), std::string::npos)
       << library.error().message;
   EXPECT_TRUE(library.error().message.ends_with(": restart the server"));
-}
-
-TEST(LibtorchTest, WhatIsNoArchiveIsAnErrorOfOurs) {
-  const auto library = libtorch::load();
-  ASSERT_TRUE(library.ok()) << library.error().message;
-  for (const char* text : {"", "PK", "not a zip file, whatever its name says"}) {
-    TextSource source(text);
-    const auto zip = (*library)->open_zip(source);
-    ASSERT_FALSE(zip.ok()) << text;
-    EXPECT_EQ(zip.error().message, libtorch::kUnreadableZip);
-  }
 }
 
 }  // namespace

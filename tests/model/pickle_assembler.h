@@ -1,20 +1,14 @@
 // Pickles of tensors, written by hand: as torch.save writes them, and as it never would.
 #pragma once
 
-#include <caffe2/serialize/inline_container.h>
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace lmtp::testing {
+#include "zip_assembler.h"
 
-inline std::string little_endian(std::uint64_t value, int size) {
-  std::string bytes;
-  for (int i = 0; i < size; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
-  return bytes;
-}
+namespace lmtp::testing {
 
 inline std::string pickled(const std::string& text) {
   return "X" + little_endian(text.size(), 4) + text;
@@ -58,18 +52,14 @@ inline std::string pickled_dict(const std::vector<std::pair<std::string, std::st
 }
 
 // The file of such a pickle, with one record that is the storage "0".
-inline std::string torch_file(const std::string& pickle, const std::string& storage,
-                              bool compress = false) {
-  std::string file;
-  caffe2::serialize::PyTorchStreamWriter writer([&](const void* data, std::size_t size) {
-    file.append(static_cast<const char*>(data), size);
-    return size;
-  });
-  writer.writeRecord("data.pkl", pickle.data(), pickle.size());
-  writer.writeRecord("byteorder", "little", 6);
-  writer.writeRecord("data/0", storage.data(), storage.size(), compress);
-  writer.writeEndOfFile();
-  return file;
+inline ZipFile torch_zip(const std::string& pickle, const std::string& storage) {
+  return zip_file({{.name = "data.pkl", .data = pickle},
+                   {.name = "byteorder", .data = "little"},
+                   {.name = "data/0", .data = storage}});
+}
+
+inline std::string torch_file(const std::string& pickle, const std::string& storage) {
+  return torch_zip(pickle, storage).bytes;
 }
 
 }  // namespace lmtp::testing

@@ -1,5 +1,6 @@
-// pytorch_model.bin as hostile as it may be: an error that says what is wrong, and nothing else.
-// What torch.save itself writes is tests/e2e/test_weights.py's.
+// The pickle of a pytorch_model.bin as hostile as it may be: an error that says what is wrong, and
+// nothing else. The zip around it is zip_directory_test.cpp's, and what torch.save itself writes
+// tests/e2e/test_weights.py's.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -149,54 +150,6 @@ TEST(PickledTest, TensorsThatAreNotWhatTheyLookLike) {
   expect_error(tensor_error({.offset = -1}), "not as torch.save writes one");
   expect_error(tensor_error({.storage_class = "CharStorage"}), "its type is I8");
   EXPECT_EQ(tensor_error({.shape = {2, 3}, .strides = {3, 1}}), "");
-}
-
-TEST(PickledTest, ARecordIsStoredAsItIs) {
-  const std::string pickle = pickled_dict({{"a", pickled(TensorParts{})}});
-  const std::string zeros(1 << 16, '\0');
-  expect_error(file_error(torch_file(pickle, zeros, true)), "record 'data/0' is compressed");
-  EXPECT_EQ(file_error(torch_file(pickle, zeros, false)), "");
-}
-
-// libtorch unpacks the record `version` before anything can be asked of it.
-TEST(PickledTest, ADirectoryThatIsNotWhatItSaysIsAnError) {
-  const std::string whole = torch_file(pickled_dict({{"a", pickled(TensorParts{})}}), kStorage);
-  const char* const broken = "its zip directory cannot be read: the file is truncated or corrupt";
-  // torch.save writes the long form of the zip's end: 56 bytes, before 20 and 22 others.
-  const std::size_t size_at = whole.size() - 98 + 40;
-  std::string changed = whole;
-  changed.replace(size_at, 8, little_endian(1 << 21, 8));
-  expect_error(file_error(changed), "its zip directory is larger than any checkpoint's");
-  changed.replace(size_at, 8, little_endian(1 << 19, 8));
-  expect_error(file_error(changed), broken);
-  expect_error(file_error(whole + "a comment"), broken);
-  expect_error(file_error("PK"), broken);
-}
-
-// Each byte of the file is changed, one at a time. What comes is a tensor or a sentence of ours.
-TEST(PickledTest, NoChangedByteDoesHarm) {
-  const std::string whole = torch_file(pickled_dict({{"a", pickled(TensorParts{})}}), kStorage);
-  std::uint32_t random = 1;
-  int num_errors = 0;
-  for (std::size_t at = 0; at < whole.size(); ++at) {
-    random = random * 1664525 + 1013904223;
-    std::string changed = whole;
-    changed[at] = static_cast<char>(changed[at] ^ static_cast<char>(1 + (random >> 8) % 255));
-    const std::string error = file_error(changed);
-    num_errors += error.empty() ? 0 : 1;
-    EXPECT_EQ(error.find("ssert"), std::string::npos) << error;
-    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
-  }
-  EXPECT_GT(num_errors, 100);
-}
-
-TEST(PickledTest, NoPieceOfAFileDoesHarm) {
-  const std::string whole = torch_file(pickled_dict({{"a", pickled(TensorParts{})}}), kStorage);
-  for (std::size_t size = 1; size < whole.size(); size += 7) {
-    EXPECT_NE(file_error(whole.substr(0, size)), "") << size;
-    file_error(whole.substr(size));
-    file_error(whole.substr(0, size) + whole.substr(size / 2));
-  }
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ inline constexpr const char* kEntryPoint = "lmtp_libtorch";
 inline constexpr const char* kBuildEntryPoint = "lmtp_libtorch_build";
 
 // To be increased with each change of library.h, or of its includes, within one version.
-inline constexpr int kAbi = 2;
+inline constexpr int kAbi = 3;
 
 // Identifies the build of the plugin. The layout must never change: programs of other builds read
 // it.

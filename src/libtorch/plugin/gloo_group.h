@@ -1,5 +1,4 @@
-// Library::make_gloo_group, of a build that has gloo's headers (gloo_group.cpp) or has not
-// (no_gloo.cpp).
+// Library::make_gloo_group.
 #pragma once
 
 #include <chrono>
