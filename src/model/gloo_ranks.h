@@ -10,8 +10,8 @@
 
 namespace lmtp::model {
 
-// The error says that there is no libtorch here, and what to do, or why the ranks cannot
-// be connected. REQUIRES: 1 <= count <= kRanksMax.
+// The error says that there is no libtorch here, and what to do, or why the ranks cannot be
+// connected. REQUIRES: 1 <= count <= kRanksMax.
 Result<std::unique_ptr<RankGroup>> make_gloo_ranks(int count, std::chrono::milliseconds timeout);
 
 }  // namespace lmtp::model
