@@ -1,4 +1,4 @@
-# llguidance from the PyPI wheel, which tools/setup keeps beside the environments of .venv, copied
+# llguidance from the PyPI wheel, which tools/setup keeps, copied
 # into the build's lib/lmtp/, from where a program loads it:
 #   LLGUIDANCE_FILES     the libraries, which are installed
 #   LLGUIDANCE_LICENSE   its licence, which is installed with them

@@ -1,4 +1,4 @@
-# wasmtime from the PyPI wheel, which tools/setup keeps beside the environments of .venv, copied
+# wasmtime from the PyPI wheel, which tools/setup keeps, copied
 # into the build's lib/lmtp/, from where a program loads it:
 #   WASMTIME_LIBRARY   the copy, which is installed
 #   WASMTIME_LICENSE   its licence, which is installed with it

@@ -1,4 +1,6 @@
-# Decides LMTP_CUDA_ENABLED from LMTP_CUDA and nvcc, and enables the CUDA language.
+# Decides LMTP_CUDA_ENABLED from LMTP_CUDA and nvcc, and enables the CUDA language. AUTO is where an
+# NVIDIA driver is, or the link .cuda, by which tools/setup says that CUDA was asked for: a compiler
+# that happens to be there is none of these.
 include_guard(GLOBAL)
 
 set(LMTP_CUDA_ENABLED OFF)
@@ -6,7 +8,15 @@ if(LMTP_CUDA STREQUAL "OFF")
   return()
 endif()
 
-# .cuda is what tools/setup --cuda makes where nothing else is.
+find_program(LMTP_NVIDIA_SMI nvidia-smi)
+mark_as_advanced(LMTP_NVIDIA_SMI)
+if(LMTP_CUDA STREQUAL "AUTO" AND NOT EXISTS ${PROJECT_SOURCE_DIR}/.cuda
+   AND NOT EXISTS /proc/driver/nvidia/version AND NOT LMTP_NVIDIA_SMI)
+  message(STATUS "CUDA: off (there is no NVIDIA driver: -DLMTP_CUDA=ON or tools/setup --cuda)")
+  return()
+endif()
+
+# .cuda is the compiler that tools/setup has fetched, where nothing else is.
 find_program(LMTP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
              PATHS /usr/local/cuda ${PROJECT_SOURCE_DIR}/.cuda PATH_SUFFIXES bin)
 if(NOT LMTP_NVCC)

@@ -18,10 +18,6 @@ Result<NcclApi> read_library() {
   constexpr const char* kName = "libnccl.so.2";
   void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   std::string reason = library == nullptr ? dlerror() : "";
-  // What tools/setup --cuda has installed; empty elsewhere.
-  if (library == nullptr && *LMTP_NCCL_LIBRARY != '\0') {
-    library = dlopen(LMTP_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-  }
   NcclApi api{};
   const bool is_whole =
       library != nullptr && find(library, "ncclCommInitAll", api.comm_init_all) &&

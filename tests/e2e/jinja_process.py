@@ -1,6 +1,5 @@
 """lib/lmtp/lmtp-jinja, spoken to as the server does (src/text/jinja/frames.h)."""
 
-import hashlib
 import json
 import os
 import pathlib
@@ -8,14 +7,13 @@ import socket
 import struct
 import subprocess
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = pathlib.Path(os.environ.get("LMTP_BIN_DIR", "build/bin")).parent / "lib/lmtp/lmtp-jinja"
+BUILD = pathlib.Path(os.environ.get("LMTP_BIN_DIR", "build/bin")).parent
+PROGRAM = BUILD / "lib/lmtp/lmtp-jinja"
 
 
 def real_templates():
-    """Name -> text of the templates that tools/setup keeps, of real models."""
-    wanted = hashlib.sha256((ROOT / "tools" / "requirements-jinja.txt").read_bytes()).hexdigest()
-    folder = (ROOT / ".venv").resolve().parent / f"jinja-{wanted[:12]}" / "templates"
+    """Name -> text of the templates of real models that come with the engine's sources."""
+    folder = BUILD / "llama_jinja" / "models" / "templates"
     return {path.stem: path.read_text() for path in sorted(folder.glob("*.jinja"))}
 
 

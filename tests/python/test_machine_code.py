@@ -19,7 +19,7 @@ def kernels():
     if not machine_code.object_files(build):
         pytest.skip("built without CUDA")
     if machine_code.find_cuobjdump() is None:
-        pytest.skip("no cuobjdump: tools/setup --cuda brings it")
+        pytest.skip("no cuobjdump: tools/setup --tests brings it")
     return machine_code.read_all(build)
 
 

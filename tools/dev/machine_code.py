@@ -126,7 +126,7 @@ def main():
     if not object_files(options.build):
         sys.exit(f"{options.build} has no CUDA kernels; build it where nvcc is")
     if find_cuobjdump() is None:
-        sys.exit("there is no cuobjdump; run tools/setup --cuda, and this with .venv/bin/python")
+        sys.exit("there is no cuobjdump; run tools/setup --tests, and this with .venv/bin/python")
     print("registers  spills  before wait  in flight  kernel")
     for kernel in read_all(options.build, options.arch):
         if not options.names or any(part in kernel.name for part in options.names):
