@@ -1,5 +1,6 @@
-"""What the shell scripts of tools/ print and do, with setup and cmake replaced by nothing."""
+"""What the shell scripts of tools/ print and do; nothing is installed, fetched or built."""
 
+import hashlib
 import os
 import pathlib
 import re
@@ -38,18 +39,12 @@ class Serve:
         path = f"{folder / 'path'}:{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1"}
 
-    def hints(self, stderr):
-        """The two lines that tell what to type next, without the program's name."""
-        client = f"  {self.programs / 'lmtp-client'}"
-        lines = stderr.splitlines()
-        return [line.removeprefix(client) for line in lines if line.startswith(client)]
-
 
 @pytest.fixture
 def serve(tmp_path):
-    """Runs it with these arguments; (what lmtp-serve got, the hints, what setup got)."""
+    """Runs it with these arguments; (the model and the arguments of lmtp-serve, those of setup)."""
     tree = Serve(tmp_path)
-    write_script(tree.programs / "lmtp-serve", 'printf "%s\\n" "$@"')
+    write_script(tree.programs / "lmtp-serve", 'printf "%s\\n" "$LMTP_DEFAULT_MODEL" "$@"')
 
     def run(*arguments):
         done = subprocess.run(
@@ -58,62 +53,40 @@ def serve(tmp_path):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         for_setup = (tmp_path / "setup-arguments").read_text().split()
-        return done.stdout.split("\n")[:-1], tree.hints(done.stderr), for_setup
+        return done.stdout.split("\n")[:-1], for_setup
 
     return run
 
 
 @pytest.mark.parametrize(
-    "arguments, hint",
-    [
-        ([], " demo"),
-        (["demo"], " demo"),
-        (["auto"], " demo"),
-        (["--port", "9000"], " demo --port 9000"),
-        (["demo", "--port", "9000"], " demo --port 9000"),
-        (["--host=10.0.0.7", "--port=9000", "demo"], " demo --host 10.0.0.7 --port 9000"),
-        (["demo", "--host", "0.0.0.0", "--threads", "2"], " demo"),
-        (["/srv/my models/a", "--host", "::1"], r" /srv/my\ models/a --host ::1"),
-        (["gpt2-medium", "--cuda"], " gpt2-medium"),
-        (["--cuda", "gpt2-medium"], " gpt2-medium"),
-        (["--kv-cache", "1GiB", "--static", "org/name@v2"], " org/name@v2"),
-        (["random:gpt2", "--port", "9"], " --port 9"),
-        (["demo", "--listen", "unix:/run/a b"], r" demo --host unix:/run/a\ b"),
-    ],
+    "arguments", [[], ["--port", "9000"], ["/srv/my models/a", "--host", "::1"], ["doctor"]]
 )
-def test_serve_says_how_to_reach_it(serve, arguments, hint):
-    passed_on, hints, _ = serve(*arguments)
-    assert passed_on == (arguments or ["demo"])
-    assert len(hints) == 2
-    assert hints[0].startswith(hint + "     ")
-    assert hints[1].startswith(hint + ' -p "Once upon"')
-
-
-def test_what_speaks_over_stdio_is_reached_by_nobody_else(serve):
-    passed_on, hints, _ = serve("demo", "--stdio")
-    assert (passed_on, hints) == (["demo", "--stdio"], [])
-
-
-def test_a_folder_is_named_so_that_it_is_found_from_elsewhere(serve, tmp_path):
-    (tmp_path / "models" / "mine").mkdir(parents=True)
-    assert serve("models/mine")[1][0].startswith(f" {tmp_path.resolve()}/models/mine   ")
+def test_serve_passes_all_arguments_on(serve, arguments):
+    assert serve(*arguments) == (["demo", *arguments], [])
 
 
 @pytest.mark.parametrize("device", [["--cuda"], ["--device", "cuda:1"], ["--device=cuda"]])
 def test_a_device_is_set_up_for(serve, device):
-    assert serve("demo", *device)[2] == ["--cuda"]
-    assert serve("demo", "--device", "cpu")[2] == []
+    assert serve("demo", *device)[1] == ["--cuda"]
+    assert serve(*device, "demo")[1] == ["--cuda"]
+    assert serve("demo", "--device", "cpu")[1] == []
 
 
-def test_options_without_a_value_are_known():
-    """FLAGS of tools/serve: those after which lmtp-serve --help names no value."""
-    help_text = subprocess.run(
-        [bin_dir() / "lmtp-serve", "--help"], capture_output=True, text=True, check=True
-    ).stdout
-    flags = set(re.findall(r"^ +(?:-h,)?(--[\w-]+)(?: {2,}|$)", help_text, re.MULTILINE))
-    script = (TOOLS / "serve").read_text().replace("\\\n", "")
-    known = re.search(r'^readonly FLAGS="(.*)"$', script, re.MULTILINE)
-    assert set(known[1].split()) == flags - {"--help", "--version"}
+def test_what_fails_is_said_and_nothing_is_served(tmp_path):
+    tree = Serve(tmp_path)
+    write_script(tree.programs / "lmtp-serve", "echo served")
+    write_script(tmp_path / "path" / "cmake", 'echo "the reason" >&2; [ "$1" != --build ]')
+    done = subprocess.run([tree.command], capture_output=True, text=True, env=tree.environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-2:] == [
+        "the reason",
+        "serve: the build failed, for the reason above; when that is mended, start again",
+    ]
+
+
+def client_line(log):
+    """What lmtp-serve says that one should type."""
+    return re.search(r"^lmtp-serve: to talk to it: (.*)$", log, re.MULTILINE)[1]
 
 
 @pytest.mark.parametrize(
@@ -126,17 +99,144 @@ def test_the_line_for_the_client_works_as_printed(tmp_path, arguments):
     tree.programs.symlink_to(bin_dir())
     port = str(free_port())
     with Started([tree.command, *arguments, "--port", port], port, tree.environment) as server:
-        hint = next(h for h in tree.hints(server.read_log()) if " -p " in h)
-        line = f"{tree.programs}/lmtp-client{hint.removesuffix('one answer')}"
-        done = subprocess.run(
-            ["bash", "-c", f"{line} -n 4"],
-            capture_output=True, text=True, cwd=tmp_path, timeout=TIMEOUT_S, env=tree.environment,
-        )  # fmt: skip
+        answer(tmp_path, client_line(server.read_log()), noted="random:gpt2" in arguments)
+
+
+def answer(folder, line, noted=False):
+    done = subprocess.run(
+        ["bash", "-c", f"{line} -p 'Once upon' -n 4"],
+        capture_output=True, text=True, cwd=folder, timeout=TIMEOUT_S,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    if "random:gpt2" in arguments:  # most of its tokens are none of the demo's
+    if noted:  # most of its tokens are none of the demo's
         assert "note: the tokenizer" in done.stderr
     else:
         assert (done.stdout.strip() != "", done.stderr) == (True, "")
+
+
+def test_what_speaks_over_stdio_is_reached_by_nobody_else():
+    done = subprocess.run(
+        [bin_dir() / "lmtp-serve", "demo", "--stdio"], input="", capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert " ready on " in done.stderr and "to talk to it" not in done.stderr
+
+
+class Setup:
+    """tools/setup, in a tree of its own, on a system that has all Debian packages."""
+
+    def __init__(self, folder):
+        self.folder = folder / "tree"
+        shutil.copytree(TOOLS, self.folder / "tools", ignore=self._but_setup)
+        write_script(folder / "path" / "dpkg-query", 'shift 2; printf "%s installed\\n" "$@"')
+        path = f"{folder / 'path'}:{os.environ['PATH']}"
+        # A port at which nobody listens.
+        self.environment = {
+            **os.environ, "PATH": path, "XDG_CACHE_HOME": str(folder / "cache"),
+            "PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_NO_INDEX": "", "PIP_RETRIES": "1",
+        }  # fmt: skip
+        self.environment.pop("PIP_FIND_LINKS", None)
+        self.native = self._folder("native", "requirements-native.txt")
+        self.jinja = self._folder("jinja", "requirements-jinja.txt")
+
+    @staticmethod
+    def _but_setup(_, names):
+        return {n for n in names if n != "setup" and not n.endswith(".txt")}
+
+    def _folder(self, name, file):
+        hash = hashlib.sha256((TOOLS / file).read_bytes()).hexdigest()[:12]
+        return pathlib.Path(self.environment["XDG_CACHE_HOME"]) / "lmtp" / f"{name}-{hash}"
+
+    def have_native(self):
+        for name in ("llguidance/_lib.abi3.so", "wasmtime/linux-x86_64/_libwasmtime.so"):
+            (self.native / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.native / name).touch()
+
+    def have_jinja(self):
+        (self.jinja / "common" / "jinja").mkdir(parents=True)
+        (self.jinja / "models" / "templates").mkdir(parents=True)
+        (self.jinja / "common" / "jinja" / "runtime.cpp").write_text("// kept")
+
+    def run(self, *arguments, user=None, **environment):
+        environment = {**self.environment, **environment}
+        environment = {name: value for name, value in environment.items() if value is not None}
+        return subprocess.run(
+            [*(user or []), self.folder / "tools" / "setup", *arguments],
+            capture_output=True, text=True, env=environment, timeout=TIMEOUT_S,
+        )  # fmt: skip
+
+    def mistake(self, *arguments, **environment):
+        """The one line on standard error."""
+        done = self.run(*arguments, **environment)
+        assert done.returncode == 1, done
+        assert done.stderr.count("\n") == 1 and done.stderr.startswith("setup: "), done.stderr
+        return done.stderr
+
+
+@pytest.fixture
+def setup(tmp_path):
+    return Setup(tmp_path)
+
+
+def test_setup_without_a_network_says_so_and_leaves_nothing_half_done(setup):
+    for arguments in ((), ("--jinja", setup.folder / "jinja")):
+        line = setup.mistake(*arguments)
+        assert "PyPI was not reached; check the network" in line and "start again" in line
+    assert [p.name for p in setup.native.parent.iterdir()] == ["setup.lock"]
+
+
+def test_setup_takes_what_is_kept_and_fetches_what_somebody_deleted(setup, tmp_path):
+    setup.have_native()
+    setup.have_jinja()
+    assert setup.run().returncode == 0
+    assert not (setup.folder / ".venv").exists()  # serving needs no Python
+    copy = tmp_path / "copy"
+    assert setup.run("--jinja", copy).returncode == 0
+    assert (copy / "common" / "jinja" / "runtime.cpp").read_text() == "// kept"
+    (setup.native / "llguidance" / "_lib.abi3.so").unlink()
+    assert "PyPI was not reached" in setup.mistake()
+
+
+def test_setup_without_a_place_to_write_names_the_variable(setup, tmp_path):
+    assert "HOME is not set" in setup.mistake(HOME=None, XDG_CACHE_HOME=None)
+    (tmp_path / "file").touch()
+    line = setup.mistake(HOME=str(tmp_path / "file"), XDG_CACHE_HOME=None)
+    assert "Not a directory; have XDG_CACHE_HOME name a folder that can be written" in line
+
+
+def test_setup_on_a_full_disk_says_so(setup, tmp_path):
+    (tmp_path / "cache").mkdir()
+    mounting = ["unshare", "--mount", "--map-root-user", "bash", "-c",
+                f'mount -t tmpfs -o size=2m none "{tmp_path}/cache" && exec "$@"', "-"]  # fmt: skip
+    tried = subprocess.run([*mounting, "true"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {tried.stderr.strip()}")
+    line = setup.mistake(user=mounting)
+    assert "no space is left" in line and "XDG_CACHE_HOME" in line and "start again" in line
+
+
+def test_setup_removes_what_was_left_half_done(setup):
+    setup.have_native()
+    (setup.native.parent / "jinja-0.new" / "download").mkdir(parents=True)
+    setup.mistake("--jinja", setup.folder / "jinja")
+    assert not (setup.native.parent / "jinja-0.new").exists()
+
+
+def test_setup_without_root_prints_what_to_run(setup, tmp_path):
+    write_script(tmp_path / "path" / "dpkg-query", "exit 1")
+    write_script(tmp_path / "path" / "id", "echo 1000")
+    assert "run this as root, and start again: apt-get update && apt-get install" in setup.mistake()
+
+
+@pytest.mark.parametrize("kept", ["torch-cuda-0123abcd", "torch-cpu-0123abcd"])
+def test_setup_lets_go_of_a_libtorch_that_an_earlier_layout_brought(setup, kept):
+    setup.have_native()
+    (setup.folder / ".venv").symlink_to(setup.native.parent / kept)
+    done = setup.run()
+    assert done.returncode == 0
+    assert f"libtorch is no longer needed: {kept} in {setup.native.parent} may go" in done.stdout
+    assert not (setup.folder / ".venv").is_symlink()
 
 
 @pytest.mark.parametrize("script", ["dev/make-checkpoint"])

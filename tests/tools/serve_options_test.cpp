@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,6 +49,22 @@ TEST(ServeOptions, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.kv_cache_bytes, 0);
   EXPECT_EQ(options.max_concurrent_requests, 1024);
   EXPECT_EQ(options.max_message_bytes, 16U << 20);
+}
+
+TEST(ServeOptions, TheEnvironmentNamesTheModelWhereNoneIsGiven) {
+  EXPECT_EQ(options_of({}).model, "auto");
+  setenv("LMTP_DEFAULT_MODEL", "demo", 1);
+  EXPECT_EQ(options_of({}).model, "demo");
+  EXPECT_EQ(options_of({"--port", "9000"}).model, "demo");
+  EXPECT_EQ(options_of({"doctor"}).model, "demo");
+  EXPECT_EQ(options_of({"auto"}).model, "auto");
+  EXPECT_EQ(options_of({"--cuda", "gpt2"}).model, "gpt2");
+  for (const char* option : {"--max-models=2", "--unload-after=1h", "--model-dir=."}) {
+    EXPECT_EQ(options_of({option}).model, "auto") << option;
+  }
+  setenv("LMTP_DEFAULT_MODEL", "", 1);
+  EXPECT_EQ(options_of({}).model, "auto");
+  unsetenv("LMTP_DEFAULT_MODEL");
 }
 
 TEST(ServeOptions, AUnixSocketTakesThePlaceOfTcpUnlessThatIsAskedFor) {

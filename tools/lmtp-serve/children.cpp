@@ -52,6 +52,7 @@ struct Launch {
       variables.emplace_back(text);
     }
     if (!plan.devices.empty()) variables.push_back(std::string(kDevicesVariable) + plan.devices);
+    variables.push_back(std::string(kChildVariable) + "=1");
     for (std::string& word : words) argv.push_back(word.data());
     for (std::string& variable : variables) envp.push_back(variable.data());
     argv.push_back(nullptr);

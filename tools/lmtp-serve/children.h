@@ -13,6 +13,9 @@
 
 namespace lmtp::tools {
 
+// Is set in a child's environment.
+inline constexpr const char* kChildVariable = "LMTP_SERVE_CHILD";
+
 struct ChildPlan {
   std::string name;                    // for the log
   std::string listen;                  // unix:PATH

@@ -17,6 +17,7 @@
 #include <variant>
 
 #include "children.h"
+#include "client_command.h"
 #include "common/progress_bar.h"
 #include "doctor.h"
 #include "events.h"
@@ -100,6 +101,16 @@ std::string address_of(const ServeOptions& options, const server::Server& server
   return scheme + host + ":" + std::to_string(server.port()) + "/" + address;
 }
 
+// What to type next; a child of --layout leaves that to its parent.
+void print_client(const ServeOptions& options, const std::string& model,
+                  const server::Server& server) {
+  if (!options.on_stdio && std::getenv(kChildVariable) == nullptr) {
+    const std::string command = client_command(options, client_program(), model, server.port());
+    std::printf("lmtp-serve: to talk to it: %s\n", command.c_str());
+  }
+  std::fflush(stdout);
+}
+
 std::string ready_lines(const ServeOptions& options, const server::Server& server) {
   return "READY=1\nSTATUS=" + options.model + " ready, " + address_of(options, server);
 }
@@ -138,7 +149,7 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
               info.dtype.c_str(), why.empty() ? "" : (" (" + why + ")").c_str(),
               size_text(info.kv_bytes).c_str(), kv_dtype.c_str(), num_tokens, context.c_str(),
               address_of(options, server).c_str());
-  std::fflush(stdout);
+  print_client(options, options.model, server);
   notify(ready_lines(options, server));
 }
 
@@ -304,7 +315,7 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
   const Watchdog watchdog(models, server);
   std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
               address_of(options, server).c_str());
-  std::fflush(stdout);
+  print_client(options, "demo", server);
   notify(ready_lines(options, server));
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
@@ -357,7 +368,7 @@ int serve_workers(const ServeOptions& options, Events& events, balance::RemoteMo
   const Watchdog watchdog(models, server);
   std::printf("lmtp-serve: %s ready on %zu workers, %s\n", served.description.name.c_str(),
               options.balance.workers.size(), address_of(options, server).c_str());
-  std::fflush(stdout);
+  print_client(options, options.is_auto() ? served.description.name : options.model, server);
   notify(ready_lines(options, server));
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <thread>
 #include <utility>
@@ -20,6 +21,8 @@ namespace lmtp::tools {
 namespace {
 
 constexpr int kExitMistake = 2;
+constexpr const char* kModelVariable = "LMTP_DEFAULT_MODEL";
+constexpr const char* kAutoOptions[] = {"--max-models", "--unload-after", "--allow-download"};
 
 // For options that CLI11 passes as text: throws CLI11's error, which names the option.
 std::int64_t size_option(const char* option, const std::string& text, std::int64_t low) {
@@ -187,6 +190,18 @@ void check_rest(const CLI::App& app) {
                         CLI::ExitCodes::ExtrasError);
 }
 
+// MODEL where none is given, from the environment; but options of auto ask for auto.
+void take_default_model(CLI::App& app, RawOptions& raw) {
+  const char* const name = std::getenv(kModelVariable);
+  const auto given = [&app](const char* option) { return app.count(option) > 0; };
+  if (name == nullptr || *name == '\0' || given("MODEL") || given("--model-dir") ||
+      std::ranges::any_of(kAutoOptions, given)) {
+    return;
+  }
+  raw.options.model = name;
+  app.get_option("MODEL")->default_str(name);  // for --print-config
+}
+
 // Refuses options that apply only to auto, or only to a named model.
 void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.options.is_auto() && raw.is_static) {
@@ -197,7 +212,7 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
       throw CLI::ValidationError(option, "is of one model: name MODEL");
     }
   }
-  for (const char* option : {"--max-models", "--unload-after", "--allow-download"}) {
+  for (const char* option : kAutoOptions) {
     if (!raw.options.is_auto() && app.count(option) > 0) {
       throw CLI::ValidationError(option, "is for auto; a named MODEL is served alone and stays");
     }
@@ -394,7 +409,10 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
     const std::string path = line->raw.config;
     if (!path.empty()) line->parse(with_config(path, app, arguments));
     check_rest(app);
-    if (!is_balancer) check_auto_options(app, line->raw);
+    if (!is_balancer) {
+      take_default_model(app, line->raw);
+      check_auto_options(app, line->raw);
+    }
     ServeOptions options = finish_options(app, line->raw);
     if (is_balancer) finish_balance_options(app, line->raw, options);
     finish_layout_options(app, line->raw, options);
