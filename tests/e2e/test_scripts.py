@@ -239,6 +239,14 @@ def test_setup_lets_go_of_a_libtorch_that_an_earlier_layout_brought(setup, kept)
     assert not (setup.folder / ".venv").is_symlink()
 
 
+@pytest.mark.parametrize("script", ["conformance", "quantize", "serve-check", "soak"])
+def test_what_needs_python_packages_says_how_to_get_them(tmp_path, script):
+    shutil.copytree(TOOLS, tmp_path / "tools", ignore=shutil.ignore_patterns("benchmarks", "dev"))
+    done = subprocess.run([tmp_path / "tools" / script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.endswith("that are not there: run tools/setup --tests\n")
+
+
 @pytest.mark.parametrize("script", ["dev/make-checkpoint"])
 def test_usage_is_the_comment_alone(script):
     done = subprocess.run([TOOLS / script], capture_output=True, text=True)
