@@ -208,6 +208,9 @@ function(lmtp_test_objects name module)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCES})
   lmtp_compile_as_tests(${name} ${module} ${arg_DEPS})
+  # As a program's, with which it shares precompiled headers.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIE)
 endfunction()
 
 # lmtp_add_test(NAME COMMAND argument ...): an entry of ctest whose processor time is kept

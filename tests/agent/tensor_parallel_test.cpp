@@ -121,7 +121,7 @@ class EndSink : public EventSink {
   // Why each of so many streams has ended; "" for those that have all their tokens.
   std::vector<std::string> wait(std::size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, 60s, [&] { return ends_.size() >= count; });
+    changed_.wait_for(lock, std::chrono::seconds(60), [&] { return ends_.size() >= count; });
     return ends_;
   }
   std::vector<TokenId> tokens() {

@@ -67,6 +67,8 @@ def read_entries():
         for line in path.read_text().splitlines():
             if found := re.match(r"add_test\(\[=\[(.+?)\]=\] (.*)\)$", line):
                 command = re.findall(r'"((?:[^"\\]|\\.)*)"', found[2])
+                if command[0].endswith("/time"):  # -o FILE -f FORMAT, of lmtp_add_test()
+                    command = command[5:]
                 cost = known.get(found[1], UNKNOWN_COST_S)
                 entries[found[1]] = Entry(found[1], command, [], cost)
             elif found := re.match(r'set_tests_properties\(\[=\[(.+?)\]=\].* LABELS "(.*?)"', line):
