@@ -2,7 +2,7 @@
 
 import functools
 
-from suite import NUM_TRIES, PROMPT, expect, expect_equal, ids, values
+from suite import NUM_TRIES, PROMPT, Broken, expect, expect_equal, ids, values
 from suite import rule as any_rule
 
 LONG = {"max_tokens": 480, "ignore_eos": True, "temperature": 0.9, "seed": 5}
@@ -15,6 +15,24 @@ async def running(w, **fields):
     stream_id = await w.say("GENERATE", prompt=PROMPT, **{**LONG, **fields})
     await w.wait(lambda v, e: e.get("stream_id") == stream_id and "token" in e, "a token")
     return stream_id
+
+
+async def edited(w, verb, num_forks=0, **fields):
+    """(the entries of a stream that was edited while it ran, its forks). Where a stream ends before
+    the edit is there, another one is edited."""
+    for _ in range(NUM_TRIES):
+        stream_id = await running(w)
+        forks = [w.new_id() for _ in range(num_forks)]
+        since = len(w.entries)
+        await w.say(verb, stream_id=stream_id, **fields, **({"streams": forks} if forks else {}))
+        entries = await w.finish(stream_id)
+        await w.lives()  # what refuses it has come, too
+        errors = [e["error"] for v, e in w.of(stream_id, since) if v == "MSG" and "error" in e]
+        if not errors:
+            errors = [e["error"] for fork in forks if "error" in (e := await w.end(fork))]
+        if not errors:
+            return entries, forks
+    raise Broken(f"{verb} was refused: {errors[0]}")
 
 
 def held(entries):
@@ -31,18 +49,12 @@ def held(entries):
 async def forks_begin_with_their_stream(t):
     """Forks go on from one point of the stream; with its seed they have its tokens, bit for bit."""
     async with t.wire() as w:
-        for _ in range(NUM_TRIES):
-            stream_id = await running(w)
-            forks = [w.new_id(), w.new_id()]
-            await w.say("FORK", stream_id=stream_id, streams=forks, params={"seed": LONG["seed"]})
-            whole = await w.finish(stream_id)
-            if "error" not in await w.end(forks[0]):
-                break  # the stream had not ended before
+        whole, forks = await edited(w, "FORK", 2, params={"seed": LONG["seed"]})
         points = set()
         for fork in forks:
             entries = await w.finish(fork)
             points.add(entries[0].get("fork_at"))
-            expect_equal(entries[0].get("fork_of"), stream_id, "fork_of")
+            expect_equal(entries[0].get("fork_of"), whole[0]["stream_id"], "fork_of")
             expect_equal(entries[0].get("fork_prompt"), len(PROMPT), "fork_prompt")
             expect(not any("fork_of" in e for e in entries[1:]), "fork_of beyond the first entry")
             expect_equal(values(entries), values(whole[entries[0]["fork_at"] :]), "the fork")
@@ -53,9 +65,7 @@ async def forks_begin_with_their_stream(t):
 async def forks_draw_alone(t):
     """Without a seed in params each fork draws by its own; params change what they are asked to."""
     async with t.wire() as w:
-        stream_id = await running(w)
-        forks = [w.new_id() for _ in range(4)]
-        await w.say("FORK", stream_id=stream_id, streams=forks, params={"max_tokens": 450})
+        _, forks = await edited(w, "FORK", 4, params={"max_tokens": 450})
         texts = {tuple(ids(await w.finish(fork))[-40:]) for fork in forks}
         expect(len(texts) > 1, "all forks drew the same tokens")
         for fork in forks:
@@ -68,9 +78,7 @@ async def backtracked_tokens_come_again(t):
     """After a drop the next entry says how many are gone, and a seeded stream draws them again."""
     async with t.wire() as w:
         whole = await w.generate(**LONG)
-        stream_id = await running(w)
-        await w.say("BACKTRACK", stream_id=stream_id, drop=1)
-        entries = await w.finish(stream_id)
+        entries, _ = await edited(w, "BACKTRACK", drop=1)
         expect_equal(sum(e.get("backtrack", 0) for e in entries), 1, "tokens that are gone")
         expect_equal(values(held(entries)), values(whole), "the stream")
 
@@ -79,9 +87,7 @@ async def backtracked_tokens_come_again(t):
 async def appended_tokens_are_reported(t):
     """Appended tokens come as entries, with log probabilities; the stream goes on behind them."""
     async with t.wire() as w:
-        stream_id = await running(w)
-        await w.say("BACKTRACK", stream_id=stream_id, append=[7, 8, 9])
-        entries = await w.finish(stream_id)
+        entries, _ = await edited(w, "BACKTRACK", append=[7, 8, 9])
         at = [i for i, e in enumerate(entries) if e.get("appended")]
         expect_equal([entries[i]["token"] for i in at], [7, 8, 9], "appended entries")
         expect_equal(at, list(range(at[0], at[0] + 3)), "their places")
