@@ -33,9 +33,6 @@ class Auto(Server):
         with urllib.request.urlopen(f"http://{self.endpoint}{path}", timeout=5) as answer:
             return json.load(answer)
 
-    def num_loads(self, name):
-        return self.read_log().count(f"loaded '{name}' in")
-
 
 def run(coroutine):
     return asyncio.run(coroutine)

@@ -1,5 +1,6 @@
-"""Makes tools/benchmarks importable (servers.py starts lmtp-serve), shares one demo server and the
-fake hub, and tells the tests apart that need data from outside the repository."""
+"""Makes tools/benchmarks importable (servers.py starts lmtp-serve), shares one demo server, one
+whose streams do not end, and the fake hub, and tells the tests apart that need data from outside
+the repository."""
 
 import os
 import pathlib
@@ -10,6 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
+from checkpoints import write_endless  # noqa: E402
 from fake_hub import FakeHub  # noqa: E402
 from hub_support import Machine  # noqa: E402
 from servers import LmtpServe, bin_dir  # noqa: E402
@@ -45,6 +47,20 @@ def with_gloo():
 @pytest.fixture(scope="module")
 def demo():
     with LmtpServe("demo", "--kv-cache", "64MiB", "--max-message-size", "1MiB") as server:
+        yield server
+    assert server.exit_code == 0, server.log_tail
+
+
+@pytest.fixture(scope="session")
+def endless_model(tmp_path_factory):
+    """The folder of a model whose streams go on until they are cancelled: for tests of what happens
+    to a stream that runs."""
+    return write_endless(tmp_path_factory.mktemp("models") / "endless")
+
+
+@pytest.fixture(scope="module")
+def endless(endless_model):
+    with LmtpServe(endless_model, "--kv-cache", "64MiB") as server:
         yield server
     assert server.exit_code == 0, server.log_tail
 

@@ -61,6 +61,7 @@ class Rule:
     hang: bool = False  # take the request and say nothing
     hang_after: int = None  # stop in the middle of the body, and say nothing more
     throttle: int = None  # bytes a second
+    held: bool = False  # send no more of the body than FakeHub.let() allows
     content: bytes = None  # another content under the same ETag and size
     no_range: bool = False  # answer a range with the whole
     redirect: str = None  # to this address
@@ -82,7 +83,9 @@ class FakeHub:
     def __init__(self, hub_certificate=None, cdn_certificate=None):
         self.repos, self.renamed, self.rules, self.seen = {}, {}, [], []
         self.num_bytes_sent = 0  # of bodies
+        self.num_let = 0
         self.lock = threading.Lock()
+        self.let_more = threading.Condition(self.lock)
         self.stopped = threading.Event()
         self.servers = {}
         self.certificates = {"hub": hub_certificate, "cdn": cdn_certificate}
@@ -115,6 +118,28 @@ class FakeHub:
     def rule(self, text, **options):
         self.rules.append(Rule(text, **options))
 
+    def hold(self, text, num_bytes=0, times=99):
+        """Of what is asked for under a path that holds this text no more is sent until let()."""
+        self.let(num_bytes)
+        self.rule(text, method="GET", held=True, times=times)
+
+    def hold_weights(self, name, num_bytes=0):
+        self.hold(self.repos[name].etag("model.safetensors"), num_bytes)
+
+    def let(self, num_bytes):
+        """So many bytes of each file that is held are sent."""
+        with self.lock:
+            self.num_let = num_bytes
+            self.let_more.notify_all()
+
+    def let_go(self):
+        self.let(1 << 60)
+
+    def wait_at(self, offset):
+        """Of a file that is held."""
+        with self.lock:
+            self.let_more.wait_for(lambda: offset < self.num_let)
+
     def take_rule(self, method, path):
         with self.lock:
             for rule in self.rules:
@@ -130,6 +155,7 @@ class FakeHub:
 
     def close(self):
         self.stopped.set()
+        self.let_go()
         for server in self.servers.values():
             server.shutdown()
             server.server_close()
@@ -274,6 +300,8 @@ class _Handler(BaseHTTPRequestHandler):
         chunk = CHUNK if self.rule.throttle is None else max(1, self.rule.throttle // 20)
         for begin in range(0, end, chunk):
             piece = body[begin:min(begin + chunk, end)]
+            if self.rule.held:
+                self.fake.wait_at(begin)
             self.wfile.write(piece)
             with self.fake.lock:
                 self.fake.num_bytes_sent += len(piece)

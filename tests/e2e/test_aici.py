@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from aici_http import Run, ask
+from checkpoints import FOREVER
 from lmtp_socket import Socket
 from repl_terminal import run_client
 from servers import LmtpServe, bin_dir
@@ -240,12 +241,14 @@ def test_free_streams_have_their_bits_beside_controllers(server):
                 await s.send("GENERATE", stream_id=i, **fields)
                 alone[i] = await bits(s, i)
             num_before = len(s.messages)
+            server.pause()  # until it can read all of them at once
             for i, (name, arg) in enumerate(controlled):
                 more = {} if arg is None else {"controller_arg": arg}
                 await s.send("GENERATE", stream_id=10 + i, controller=name, prompt="Once",
                              temperature=1, max_tokens=200, **more)  # fmt: skip
             for i, fields in free.items():
                 await s.send("GENERATE", stream_id=i, **fields)
+            server.proceed()
             assert {i: await bits(s, i) for i in free} == alone
             came = [e["stream_id"] for _, entries in s.messages[num_before:] for e in entries]
             begun = came.index(0)
@@ -330,17 +333,20 @@ def test_streams_by_the_python_client(server):
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
 
 
-def test_a_lost_stream_is_not_continued_by_the_python_client(server):
-    async def scenario():
+def test_a_lost_stream_is_not_continued_by_the_python_client(endless_model, modules, tmp_path):
+    async def scenario(server):
         async with lmtp.connect(server.endpoint) as client:
-            fields = {"controller_arg": ids_of("a" * 200), "max_tokens": 200}
-            stream = client.generate("Once", controller="allow_one", **fields)
+            module_id = await client.upload_controller(modules["allow_one"])
+            fields = {"controller_arg": ids_of("a" * 50_000), **FOREVER}
+            stream = client.generate("Once", controller=module_id, **fields)
             with pytest.raises(lmtp.LMTPError) as error:
                 async for _ in stream:
                     await (await client.connection()).close()
-            assert error.value.code == "connection_lost" and 0 < len(stream.received[0]) < 200
+            assert error.value.code == "connection_lost" and 0 < len(stream.received[0]) < 50_000
 
-    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+    options = ("--kv-cache", "64MiB", "--aici", "--aici-cache", tmp_path)
+    with LmtpServe(endless_model, *options) as server:
+        asyncio.run(asyncio.wait_for(scenario(server), TIMEOUT_S))
 
 
 def test_the_client_program_uploads_and_uses_controllers(server, modules, tmp_path):

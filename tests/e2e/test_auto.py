@@ -9,6 +9,7 @@ import pytest
 from auto_server import (
     DEMO, NO_END, ROOT, SLOW, TINY, Auto, failure, finish, generate, notices_of, run, state_of,
 )  # fmt: skip
+from checkpoints import FOREVER
 from hub_support import NAME, add_demo
 from lmtp_socket import Socket, uses_a_sanitizer, wait_until
 
@@ -95,7 +96,7 @@ def test_one_folder_is_loaded_once_whatever_its_names(tmp_path):
 
     with Auto(tmp_path) as server:
         run(ask(server))
-        assert server.read_log().count("loaded '") == 1, server.read_log()
+        assert server.wait_for_log("loaded '").count("loaded '") == 1
 
 
 def test_two_clients_at_once_load_once(tmp_path):
@@ -107,7 +108,7 @@ def test_two_clients_at_once_load_once(tmp_path):
 
     with Auto(tmp_path) as server:
         run(ask(server))
-        assert server.read_log().count("loaded '") == 1
+        assert server.wait_for_log("loaded '").count("loaded '") == 1
 
 
 def test_without_a_name_the_only_loaded_model_answers(tmp_path):
@@ -134,7 +135,7 @@ def test_without_a_name_and_with_none_loaded_the_demo_answers(tmp_path):
 
     with Auto(tmp_path) as server:
         run(ask(server))
-        assert server.num_loads("demo") == 1
+        assert server.wait_for_log("loaded 'demo' in").count("loaded 'demo' in") == 1
 
 
 def test_the_least_recently_used_goes(tmp_path):
@@ -156,18 +157,23 @@ def test_the_least_recently_used_goes(tmp_path):
     assert server.exit_code == 0
 
 
-def test_a_model_with_streams_stays_and_the_next_one_waits(tmp_path):
+def test_a_model_with_streams_stays_and_the_next_one_waits(endless_model, tmp_path):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             for stream in range(8):
-                await generate(s, stream, "demo", max_tokens=480, logit_bias=NO_END)
+                await generate(s, stream, str(endless_model), **FOREVER)
             await s.token_of(0)
             await generate(s, 100, TINY[0])
             await s.wait_for(lambda k, e: e["stream_id"] == 100)
+            for stream in range(8):
+                for _ in range(10):
+                    await s.token_of(stream)
+            assert {k for k, e in s.entries if e["stream_id"] == 100} <= {"MSG"}
+            for stream in range(8):
+                await s.send("CANCEL", stream_id=stream)
+                assert await s.error_of(stream) == "cancelled"
             assert len((await s.finish(100))[0]) == 4
-            assert await state_of(s, "demo") == "unloaded"
-            lengths = [len((await s.finish(stream))[0]) for stream in range(8)]
-            assert lengths == [479] + [480] * 7
+            assert await state_of(s, str(endless_model)) == "unloaded"
 
     with Auto(tmp_path, "--max-models", "1") as server:
         run(ask(server))
@@ -266,18 +272,20 @@ def test_cancel_and_a_lost_connection_while_loading(tmp_path):
 
 
 def test_a_model_of_the_hub_is_downloaded_and_loaded(hub, tmp_path):
-    hub.rule(".safetensors", times=0)
-    weights = next(iter(hub.repos[NAME].lfs))
-    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20, times=2)
+    hub.hold_weights(NAME, 1 << 20)
 
     async def ask(server):
         async with Socket(server.endpoint) as s:
             assert "is not on this machine" in await s.model_info(model=NAME)
             assert not hub.requests(), "MODEL_INFO asks no hub"
             await generate(s, 1, NAME)
-            await s.wait_for(lambda k, e: e.get("progress", 0) > 20)
+            for megabytes, percent in ((2, 10), (3, 25), (4, 40)):
+                while not any(n["progress"] > percent for n in notices_of(s, 1)):
+                    assert await s.receive()
+                hub.let(megabytes << 20)
             info = await s.model_info(model=NAME)
             assert info["state"] == "loading" and info["model_type"] is None
+            hub.let_go()
             ids, _ = await s.finish(1)
             assert ids == (await finish(s, 1, "demo"))[0]
             progress = [n["progress"] for n in notices_of(s, 1) if n["model"] == NAME]
@@ -299,8 +307,7 @@ def test_a_model_of_the_hub_is_downloaded_and_loaded(hub, tmp_path):
 
 
 def test_a_download_that_nobody_waits_for_is_given_up(hub, tmp_path):
-    weights = next(iter(hub.repos[NAME].lfs))
-    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=256 << 10, times=2)
+    hub.hold_weights(NAME, 1 << 20)
 
     async def ask(server):
         async with Socket(server.endpoint) as watcher:
@@ -312,6 +319,7 @@ def test_a_download_that_nobody_waits_for_is_given_up(hub, tmp_path):
                 return "not on this machine" in str(await watcher.model_info(model=NAME))
 
             await wait_until(given_up, "the download ends")
+            hub.let_go()
             assert len((await finish(watcher, 1, NAME))[0]) == 4
 
     with Auto(tmp_path, hub=hub) as server:
@@ -367,8 +375,7 @@ def test_a_query_of_lmql_names_its_model(tmp_path):
 
 def test_a_named_model_is_downloaded_too(hub, tmp_path):
     """Its socket is open meanwhile; requests wait."""
-    weights = next(iter(hub.repos[NAME].lfs))
-    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20, times=2)
+    hub.hold_weights(NAME)
 
     class Named(Auto):
         def __init__(self):
@@ -384,6 +391,7 @@ def test_a_named_model_is_downloaded_too(hub, tmp_path):
             await generate(s, 1, None)
             await generate(s, 2, "tiny")
             assert "is not served here" in await failure(s, 3, "demo")
+            hub.let_go()
             assert await s.finish(1) == await s.finish(2)
             assert notices_of(s, 1)
             assert server.http_status("/health") == 200

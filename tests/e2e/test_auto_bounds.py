@@ -60,17 +60,20 @@ def test_what_the_model_cannot_serve_ends_the_stream_alone(any_server):
     run(ask())
 
 
-def test_more_requests_than_allowed_do_not_wait(tmp_path):
+def test_more_requests_than_allowed_do_not_wait(hub, tmp_path):
+    hub.hold_weights(NAME)
+
     async def ask(server):
         async with Socket(server.endpoint) as s:
             for stream in range(6):
-                await generate(s, stream, SLOW)
+                await generate(s, stream, NAME)
             for stream in (4, 5):
                 assert "overloaded" in await s.error_of(stream)
+            hub.let_go()
             for stream in range(4):
                 await s.finish(stream)
 
-    with Auto(tmp_path, "--max-concurrent-requests", "4") as server:
+    with Auto(tmp_path, "--max-concurrent-requests", "4", hub=hub) as server:
         run(ask(server))
 
 

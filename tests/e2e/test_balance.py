@@ -12,6 +12,7 @@ import urllib.request
 import openai
 import pytest
 from balance_kills import Balancer, Worker, compare, run_kills, run_load
+from checkpoints import FOREVER
 from lmtp_socket import Socket, wait_all_freed, wait_until
 from servers import bin_dir
 
@@ -45,17 +46,43 @@ def balancer(workers):
     assert server.exit_code == 0, server.log_tail
 
 
+@pytest.fixture(scope="module")
+def endless_workers(endless_model):
+    options = ("--shutdown-timeout", "600")
+    with (
+        Worker(*options, model=endless_model) as a,
+        Worker(*options, model=endless_model) as b,
+        Balancer([a, b], "--model", endless_model) as balancer,
+    ):
+        yield balancer, [a, b]
+    assert balancer.exit_code == 0, balancer.log_tail
+
+
+LONG = {"stream_id": 1000, "prompt": [5], "notices": True, **FOREVER}
+
+
 async def begin_long_stream(s, workers):
-    """Its id, of which one token has been taken, and the worker that runs it."""
-    for i in range(1000, 1050):
-        await s.send("GENERATE", stream_id=i, prompt=[i % 8 + 5], max_tokens=500, ignore_eos=True,
-                     notices=True)  # fmt: skip
-        await s.token_of(i)
-        for worker in workers:
-            if (await stats_of(worker))["num_running"] == 1:
-                return i, worker
-        await s.finish(i)
-    raise AssertionError("they end sooner than a worker says that it has one")
+    """LONG, of which one token has been taken; the worker that runs it."""
+    await s.send("GENERATE", **LONG)
+    await s.token_of(LONG["stream_id"])
+    running = [(await stats_of(worker))["num_running"] for worker in workers]
+    assert sorted(running) == [0, 1]
+    return workers[running.index(1)]
+
+
+async def end_long_stream(s, endpoint):
+    """Cancels LONG, whose tokens must be those of a stream that nothing has happened to."""
+    await s.send("CANCEL", stream_id=LONG["stream_id"])
+    assert await s.error_of(LONG["stream_id"]) == "cancelled"
+    ids = [e["token"] for _, entries in s.messages for e in entries
+           if e["stream_id"] == LONG["stream_id"] and "token" in e]  # fmt: skip
+    async with Socket(endpoint) as other:
+        await other.send("GENERATE", **LONG | {"max_tokens": len(ids)})
+        assert await other.finish(LONG["stream_id"]) == (ids, "length")
+
+
+def moves_of(s):
+    return [entry for _, entry in s.entries if entry.get("status") == "moved"]
 
 
 async def stats_of(server):
@@ -85,38 +112,46 @@ def test_streams_equal_a_single_servers_also_when_workers_are_killed(single, wor
     asyncio.run(settle())
 
 
-def test_a_worker_that_drains_ends_its_streams_and_gets_no_others(workers, balancer):
+def test_a_worker_that_drains_ends_its_streams_and_gets_no_others(endless_workers):
+    balancer, workers = endless_workers
+
     async def drain():
         await wait_all_up(balancer, len(workers))
         async with Socket(balancer.endpoint) as s:
-            long, worker = await begin_long_stream(s, workers)
+            worker = await begin_long_stream(s, workers)
+            await s.send("GENERATE", stream_id=1, prompt=LONG["prompt"], max_tokens=500)
+            await s.token_of(1)  # from the same worker, for their prompts begin alike
             worker.process.terminate()
             for i in range(2, 40):
-                await s.send("GENERATE", stream_id=i, prompt=[i], max_tokens=1, ignore_eos=True)
+                await s.send("GENERATE", stream_id=i, prompt=[i], max_tokens=1)
                 await s.finish(i)
-            ids, reason = await s.finish(long)
-            moved = [e for _, e in s.entries if e.get("status") == "moved"]
+            ids, reason = await s.finish(1)
+            assert (len(ids), reason) == (499, "length")
+            await s.token_of(LONG["stream_id"])
+            assert moves_of(s) == []
+            await end_long_stream(s, balancer.endpoint)
             exit_code = worker.process.wait()
             worker.revive()
-            return len(ids) + 1, reason, moved, exit_code
+            return exit_code
 
-    assert asyncio.run(drain()) == (500, "length", [], 0)
+    assert asyncio.run(drain()) == 0
 
 
-def test_a_stream_is_told_that_it_has_moved(workers, balancer):
+def test_a_stream_is_told_that_it_has_moved(endless_workers):
+    balancer, workers = endless_workers
+
     async def move():
         async with Socket(balancer.endpoint) as s:
             await wait_all_up(balancer, len(workers))
-            long, worker = await begin_long_stream(s, workers)
+            worker = await begin_long_stream(s, workers)
             worker.kill()
             _, notice = await s.wait_for(lambda kind, entry: entry.get("status") == "moved")
+            assert notice == {"stream_id": LONG["stream_id"], "status": "moved"}
             worker.revive()
-            ids, reason = await s.finish(long)
-            return notice, long, len(ids) + 1, reason
+            await s.token_of(LONG["stream_id"])
+            await end_long_stream(s, balancer.endpoint)
 
-    notice, long, count, reason = asyncio.run(move())
-    assert notice == {"stream_id": long, "status": "moved"}
-    assert (count, reason) == (500, "length")
+    asyncio.run(move())
 
 
 async def wait_all_up(balancer, count):
@@ -224,10 +259,10 @@ def test_model_info_is_of_all_workers(workers, balancer):
     assert said["numerics"] and "FORK" not in said["extensions"]
 
 
-def test_edits_are_refused_by_a_sentence(balancer):
+def test_edits_are_refused_by_a_sentence(endless_workers):
     async def fork():
-        async with Socket(balancer.endpoint) as s:
-            await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=500, ignore_eos=True)
+        async with Socket(endless_workers[0].endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=[5], **FOREVER)
             await s.token_of(1)
             await s.send("BACKTRACK", stream_id=1, drop=1)
             _, refused = await s.wait_for(lambda kind, entry: kind == "MSG" and "error" in entry)
@@ -239,13 +274,14 @@ def test_edits_are_refused_by_a_sentence(balancer):
     assert end == "cancelled"
 
 
-def test_a_client_that_vanishes_leaves_nothing(workers, balancer):
+def test_a_client_that_vanishes_leaves_nothing(endless_workers):
+    balancer, workers = endless_workers
+
     async def vanish():
         await wait_all_up(balancer, len(workers))
         async with Socket(balancer.endpoint) as s:
             for i in range(300):
-                await s.send("GENERATE", stream_id=i, prompt=[i + 1] * 20, max_tokens=480,
-                             ignore_eos=True)  # fmt: skip
+                await s.send("GENERATE", stream_id=i, prompt=[i + 1] * 20, **FOREVER)
             await s.token_of(299)
             await s.vanish()
         for worker in workers:
@@ -255,19 +291,21 @@ def test_a_client_that_vanishes_leaves_nothing(workers, balancer):
     assert balancer.http_status("/health") == 200
 
 
-def test_a_worker_that_stands_still_loses_its_streams():
+def test_a_worker_that_stands_still_loses_its_streams(endless_workers):
     """It is stopped by SIGSTOP: its sockets stay open."""
+    balancer, workers = endless_workers
 
-    async def stand_still(balancer, workers):
+    async def stand_still():
+        await wait_all_up(balancer, len(workers))
         async with Socket(balancer.endpoint) as s:
-            long, worker = await begin_long_stream(s, workers)
+            worker = await begin_long_stream(s, workers)
             worker.pause()
-            ids, reason = await s.finish(long)
+            await s.wait_for(lambda kind, entry: entry.get("status") == "moved")
+            await s.token_of(LONG["stream_id"])
             worker.proceed()
-            return len(ids) + 1, reason
+            await end_long_stream(s, balancer.endpoint)
 
-    with Worker() as a, Worker() as b, Balancer([a, b]) as balancer:
-        assert asyncio.run(stand_still(balancer, [a, b])) == (500, "length")
+    asyncio.run(stand_still())
 
 
 def test_without_workers_it_is_overloaded_and_says_so_to_monitors():

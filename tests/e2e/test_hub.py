@@ -163,7 +163,7 @@ def test_progress_grows_to_the_whole(hub, machine, tiny):
 
 def test_stopping_keeps_what_has_come_and_the_next_goes_on_there(hub, machine, tiny):
     etag = tiny.etag("model.safetensors")
-    hub.rule(etag, throttle=2_000_000)
+    hub.hold(etag, 400_000, times=1)
     says(machine.error(NAME, "--stop-at", "300000"), "was stopped", "is kept")
     left = machine.repo(NAME) / "blobs" / (etag + ".incomplete")
     num_left = left.stat().st_size
@@ -194,13 +194,13 @@ def test_two_threads_and_two_processes_fetch_each_file_once(hub, machine, tiny):
 
 def test_one_process_goes_on_where_another_is_killed(hub, machine, tiny):
     etag = tiny.etag("model.safetensors")
-    hub.rule(etag, throttle=300_000)
+    hub.hold(etag, 100_000, times=1)
     first = machine.start(NAME)
-    wait_until(lambda: machine.partial_size(NAME, etag) > 100_000, first)
+    wait_until(lambda: machine.partial_size(NAME, etag) >= 100_000, first)
     second = machine.start(NAME, "--progress")
     # The second shows what the first writes, so it is known to wait.
     for line in second.stderr:
-        if int(line.split()[1]) > 150_000:
+        if int(line.split()[1]) >= 100_000:
             break
     first.kill()
     first.communicate()

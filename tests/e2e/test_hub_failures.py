@@ -220,12 +220,13 @@ def test_a_bad_beginning_is_fetched_again(hub, machine, tiny):
 def test_two_that_do_not_see_each_others_lock(hub, machine, tiny):
     """As on some network file systems: here the lock's file is taken away under the first."""
     etag = tiny.etag("model.safetensors")
-    hub.rule(etag, throttle=400_000, times=9)
+    hub.hold(etag, 100_000)
     first = machine.start(NAME)
-    wait_until(lambda: machine.partial_size(NAME, etag) > 100_000, first)
+    wait_until(lambda: machine.partial_size(NAME, etag) >= 100_000, first)
     (machine.cache / ".locks" / machine.repo(NAME).name / f"{etag}.lock").unlink()
     second = machine.start(NAME)
     wait_until(lambda: len(hub.requests(etag)) == 2, second)
+    hub.let_go()
     for process in (first, second):
         _, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
@@ -239,11 +240,12 @@ def test_another_writer_spoils_what_has_come(hub, machine, tiny):
     left.parent.mkdir(parents=True)
     left.write_bytes(b"of another time" * 1000)
     hub.rule(etag, method="GET")  # the rest of it
-    hub.rule(etag, throttle=400_000)  # all of it, in a file apart
+    hub.hold(etag)  # all of it, in a file apart
     process = machine.start(NAME)
     wait_until(lambda: len(hub.requests(etag)) == 2 and machine.partial(NAME, etag), process)
     assert machine.partial(NAME, etag).name.count(".") == 2
     left.write_bytes(b"of yet another time" * 1000)
+    hub.let_go()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert_whole(machine.fetch(NAME, "--local"))

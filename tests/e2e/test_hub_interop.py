@@ -62,7 +62,7 @@ def test_we_find_what_huggingface_hub_fetched(hub, machine, tiny):
 
 def test_they_begin_where_we_were_stopped_or_anew(hub, machine, tiny, release):
     etag = tiny.etag("model.safetensors")
-    hub.rule(etag, throttle=2_000_000)
+    hub.hold(etag, 400_000, times=1)
     says(machine.error(NAME, "--stop-at", "300000"), "was stopped")
     assert machine.partial_size(NAME, etag) > 0
     snapshot_download(machine, WEIGHTS_ALONE)

@@ -72,7 +72,7 @@ def test_lmql_sends_one_in_its_endpoint(server):
     assert "error" not in by_query, by_query
     by_basic = lmql(f"http://user:{ALICE_QUOTED}@{server.endpoint}")
     assert by_basic["results"] == by_query["results"]
-    assert " of alice at 127.0.0.1" in server.read_log()
+    server.wait_for_log(" of alice at 127.0.0.1")
 
 
 def test_each_client_sends_one_in_its_way(server):
@@ -100,7 +100,7 @@ def test_each_client_sends_one_in_its_way(server):
 
     asyncio.run(ask())
     # A prompt is in the log, since that was asked for; what it was sent with is not.
-    assert "Once upon a time" in server.read_log()
+    server.wait_for_log("Once upon a time")
 
 
 def test_rights(server):
@@ -123,7 +123,7 @@ def test_the_file_is_read_again_on_sighup(server, keys):
             ws = await session.ws_connect(f"http://{server.endpoint}/?key={ALICE_QUOTED}")
             keys.write_text(f'{{"keys": [{{"name": "alice", "key": "{ALICE}"')
             server.process.send_signal(signal.SIGHUP)
-            wait_until(lambda: "what was read before stays in use" in server.read_log())
+            server.wait_for_log("what was read before stays in use")
             assert get(server, "/nothing", Authorization=f"Bearer {ALICE}") == 404
             write_keys(keys, there=False)
             server.process.send_signal(signal.SIGHUP)
@@ -159,7 +159,7 @@ def test_what_is_refused_at_the_start(tmp_path):
 def test_keys_of_the_command_line_and_everybody_by_wish():
     with LmtpServe("demo", "--kv-cache", "64MiB", "--host", "0.0.0.0", "--api-key", "k1",
                    "--api-key", "k2") as running:  # fmt: skip
-        assert "keys are sent unencrypted" in running.read_log()
+        running.wait_for_log("keys are sent unencrypted")
         assert get(running, "/metrics") == 401
         for key in ("k1", "k2"):
             assert get(running, "/metrics", Authorization=f"Bearer {key}") == 200

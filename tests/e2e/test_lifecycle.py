@@ -8,9 +8,10 @@ import socket
 import subprocess
 
 import pytest
-from checkpoints import DEMO, NO_END
+from checkpoints import DEMO, FOREVER, NO_END
+from hub_support import NAME, add_demo, environment
 from lmtp_socket import Socket, wait_all_freed, wait_until
-from servers import LmtpServe, bin_dir, free_port
+from servers import LmtpServe, bin_dir
 
 TIMEOUT_S = 120
 
@@ -20,10 +21,14 @@ def run(coroutine):
 
 
 class Loading(LmtpServe):
-    """A server that is used as soon as its socket is open. Its model takes seconds to load."""
+    """A server that is used as soon as its socket is open. Its model is there when the hub gives
+    all of it."""
 
-    def __init__(self, *options):
-        super().__init__("random:gpt2", "--kv-cache", "256MiB", *options)
+    def __init__(self, machine, *options):
+        add_demo(machine.hub).hold_weights(NAME)
+        super().__init__(NAME, "--kv-cache", "64MiB", *options)
+        self.environment = environment(
+            machine.hub, machine.home, HF_HUB_DOWNLOAD_TIMEOUT="600", HF_HUB_ETAG_TIMEOUT="600")
 
     def is_ready(self):
         return self.http_status("/health") is not None
@@ -38,32 +43,33 @@ def lmtp_serve(*arguments):
     )
 
 
-def test_while_loading_requests_wait_and_are_told():
+def test_while_loading_requests_wait_and_are_told(hub, machine):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             assert server.http_status("/health") == 503
             await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=2)
-            await s.send("SCORE", stream_id=2, prompt=[5], scored=[6], model="random")
+            await s.send("SCORE", stream_id=2, prompt=[5], scored=[6], model="tiny")
             info = await s.model_info(3)
             assert info["state"] == "loading" and info["num_parameters"] is None
+            hub.let_go()
             await s.finish(1)
             await s.token_of(2)
             notices = [e for _, e in s.entries if "status" in e]
             assert s.entries == [("MSG", e) for e in notices], "and nothing else, nothing to 3"
             assert {e["stream_id"] for e in notices} == {1, 2}
-            assert {e["model"] for e in notices if e["stream_id"] == 2} == {"random"}
+            assert {e["model"] for e in notices if e["stream_id"] == 2} == {"tiny"}
             assert all(e["status"] == "loading" for e in notices)
             progress = [e["progress"] for e in notices if e["stream_id"] == 1]
             assert progress == sorted(progress) and 0 <= progress[0] and progress[-1] <= 100
             assert (await s.model_info(3))["state"] == "ready"
             assert server.http_status("/health") == 200
 
-    with Loading() as server:
+    with Loading(machine) as server:
         run(ask(server))
     assert server.exit_code == 0
 
 
-def test_leaving_while_loading_leaves_nothing():
+def test_leaving_while_loading_leaves_nothing(hub, machine):
     async def ask(server):
         async with Socket(server.endpoint) as watcher:
             async with Socket(server.endpoint) as s:
@@ -76,6 +82,7 @@ def test_leaving_while_loading_leaves_nothing():
                 return (await watcher.model_info())["stats"]["num_waiting"] == 0
 
             await wait_until(none_waits, "nobody waits")
+            hub.let_go()
 
             async def loaded():
                 return (await watcher.model_info())["state"] == "ready"
@@ -84,22 +91,22 @@ def test_leaving_while_loading_leaves_nothing():
             assert (await watcher.model_info())["stats"]["num_generated_tokens"] == 0
         await wait_all_freed(server.endpoint)
 
-    with Loading() as server:
+    with Loading(machine) as server:
         run(ask(server))
 
 
-def test_cancel_while_loading():
+def test_cancel_while_loading(machine):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             await s.send("GENERATE", stream_id=1, prompt=[5])
             await s.send("CANCEL", stream_id=1)
             assert await s.error_of(1) == "cancelled"
 
-    with Loading() as server:
+    with Loading(machine) as server:
         run(ask(server))
 
 
-def test_sigterm_while_loading():
+def test_sigterm_while_loading(machine):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             await s.send("GENERATE", stream_id=1, prompt=[5])
@@ -108,7 +115,7 @@ def test_sigterm_while_loading():
             assert "shutting down" in await s.error_of(1)
             assert await s.read_until_closed() == 1001
 
-    with Loading("--shutdown-timeout", "0") as server:
+    with Loading(machine, "--shutdown-timeout", "0") as server:
         run(ask(server))
         assert server.process.wait(TIMEOUT_S) == 0
 
@@ -130,50 +137,42 @@ def test_a_signal_lets_streams_finish(which):
         assert server.http_status("/health") is None
 
 
-def test_a_signal_cuts_what_is_not_in_time():
+def test_a_signal_cuts_what_is_not_in_time(endless_model):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             for stream in range(64):
-                await s.send(
-                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=500, logit_bias=NO_END
-                )
+                await s.send("GENERATE", stream_id=stream, prompt=[5], **FOREVER)
             await s.token_of(63)
             server.process.terminate()
             assert "shutting down" in await s.error_of(63)
 
-    with LmtpServe("demo", "--shutdown-timeout", "0") as server:
+    options = ("--kv-cache", "64MiB", "--shutdown-timeout", "0")
+    with LmtpServe(endless_model, *options) as server:
         run(ask(server))
         assert server.process.wait(TIMEOUT_S) == 0
 
 
-def test_a_second_signal_ends_at_once():
+def test_a_second_signal_ends_at_once(endless_model):
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            for stream in range(64):
-                await s.send(
-                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=500, logit_bias=NO_END
-                )
+            await s.send("GENERATE", stream_id=0, prompt=[5], **FOREVER)
             await s.token_of(0)
             server.process.terminate()
-
-            async def draining():
-                return "a second signal" in server.read_log()
-
-            await wait_until(draining, "the first signal is heard")
+            server.wait_for_log("a second signal")
             server.process.terminate()
             assert server.process.wait(TIMEOUT_S) == -signal.SIGTERM
 
-    with LmtpServe("demo", "--shutdown-timeout", "1000") as server:
+    options = ("--kv-cache", "64MiB", "--shutdown-timeout", "1000")
+    with LmtpServe(endless_model, *options) as server:
         run(ask(server))
 
 
 def test_the_ready_line_is_on_stdout():
-    port = free_port()
-    command = [bin_dir() / "lmtp-serve", "demo", "--port", str(port), "--kv-cache", "32MiB"]
+    command = [bin_dir() / "lmtp-serve", "demo", "--port", "0", "--kv-cache", "32MiB"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         line = process.stdout.readline().decode()
-        for part in ("demo", "cpu", "float32", "KV cache 31", f"ws://127.0.0.1:{port}/"):
+        for part in ("demo", "cpu", "float32", "KV cache 31", "ws://127.0.0.1:"):
             assert part in line, line
     finally:
         process.terminate()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from checkpoints import FOREVER
 from lmtp_socket import Socket
 from servers import LmtpServe
 
@@ -59,17 +60,18 @@ def test_all_together_are_bounded_and_none_is_set_back():
         asyncio.run(ask(server))
 
 
-def test_who_finds_no_place_is_told_how_long_to_wait():
+def test_who_finds_no_place_is_told_how_long_to_wait(endless_model):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             await generate(s, 1, 5, 20)
             await s.finish(1)
-            await generate(s, 2, 5, 400)
+            await generate(s, 2, 5, **FOREVER)
             await generate(s, 3, 5, 1)
             refused = await s.token_of(3)
             assert refused["error"].startswith("overloaded: 1 requests are in flight")
             assert refused["retryable"]
             assert 100 <= refused["retry_after_ms"] <= 60_000
 
-    with LmtpServe("demo", "--kv-cache", "64MiB", "--max-concurrent-requests", "1") as server:
+    options = ("--kv-cache", "64MiB", "--max-concurrent-requests", "1")
+    with LmtpServe(endless_model, *options) as server:
         asyncio.run(ask(server))

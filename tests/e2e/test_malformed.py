@@ -7,12 +7,10 @@ import re
 
 import aiohttp
 import pytest
-from checkpoints import NO_END
+from checkpoints import FOREVER, NO_END
 from lmtp_socket import Socket, wait_all_freed
 
 LIVE = {"stream_id": 1, "prompt": [5, 6, 7], "max_tokens": 40, "logit_bias": NO_END}
-# Long enough to be live still when the next message comes, however late this test gets its turn.
-LONG = LIVE | {"max_tokens": 500}
 VOCAB, CONTEXT = 2048, 512
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -146,7 +144,7 @@ def live_ids(demo):
 
     async def run():
         async with Socket(demo.endpoint) as s:
-            await s.send("GENERATE", **LONG)
+            await s.send("GENERATE", **LIVE)
             return (await s.finish(1))[0]
 
     return asyncio.run(run())
@@ -155,11 +153,13 @@ def live_ids(demo):
 @pytest.mark.parametrize(
     "sent, kinds, stream_id, field", [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_is_answered_and_nothing_else_suffers(demo, live_ids, sent, kinds, stream_id, field):
+def test_is_answered_and_nothing_else_suffers(
+    demo, endless, live_ids, sent, kinds, stream_id, field
+):
     async def run():
-        async with Socket(demo.endpoint) as s:
-            live = LONG if stream_id == 1 else LIVE
-            await s.send("GENERATE", **live)
+        is_about_live = stream_id == LIVE["stream_id"]  # which must be so when it comes
+        async with Socket((endless if is_about_live else demo).endpoint) as s:
+            await s.send("GENERATE", **LIVE | (FOREVER if is_about_live else {}))
             if isinstance(sent, bytes):
                 await s.ws.send_bytes(sent)
             else:
@@ -173,7 +173,12 @@ def test_is_answered_and_nothing_else_suffers(demo, live_ids, sent, kinds, strea
                 assert len(entry["error"]) < 500
                 got.append(kind)
             assert sorted(got) == kinds
-            assert await s.finish(1) == (live_ids[: live["max_tokens"]], "length")
+            if is_about_live:
+                await s.token_of(1)
+                await s.send("CANCEL", stream_id=1)
+                assert await s.error_of(1) == "cancelled"
+            else:
+                assert await s.finish(1) == (live_ids, "length")
             # One more exchange: whatever came too many would be seen before its answer.
             await s.model_info()
             assert s.entries == []

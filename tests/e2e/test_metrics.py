@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 from auto_server import Auto, finish
-from lmtp_socket import Socket, wait_all_freed
+from checkpoints import ENDLESS_CONTEXT, FOREVER
+from lmtp_socket import Socket, info_of, wait_all_freed
 from servers import LmtpServe
 
 FOUND_BY_SETUP = pathlib.Path(
@@ -62,29 +63,29 @@ async def do_requests(endpoint):
             assert (await s.finish(stream_id))[1] == "length"
         await s.send("SCORE", stream_id=3, prompt=PROMPT, scored=[40, 41, 42])
         assert (await s.finish(3))[1] == "stop"
-        await generate(s, 4, 500, logit_bias={"1": -100})
+        await generate(s, 4, **FOREVER)
         await s.token_of(4)
         await s.send("CANCEL", stream_id=4)
         assert await s.error_of(4) == "cancelled"
         await generate(s, 5, 5, model="no-such")
         assert "no-such" in await s.error_of(5)
-        return await s.model_info()
 
 
 @pytest.fixture(scope="module")
-def counted():
+def counted(endless_model):
     """(text of /metrics, MODEL_INFO, log) of a server with exactly these requests."""
-    with LmtpServe("demo", "--kv-cache", "64MiB") as server:
-        info = asyncio.run(do_requests(server.endpoint))
+    with LmtpServe(endless_model, "--kv-cache", "64MiB") as server:
+        asyncio.run(do_requests(server.endpoint))
         asyncio.run(wait_all_freed(server.endpoint))
+        info = asyncio.run(info_of(server.endpoint))
         _, text = get(server.endpoint)
     assert server.exit_code == 0, server.log_tail
-    return text, info, server.output
+    return text.replace(f'"{endless_model}"', '"endless"'), info, server.output
 
 
 def test_what_was_done_is_counted(counted):
     text, info, _ = counted
-    values = of_model(text)
+    values = of_model(text, "endless")
     stats = info["stats"]
     assert values["generation_tokens_total"] == stats["num_generated_tokens"]
     assert values["scored_tokens_total"] == 3
@@ -110,9 +111,9 @@ def test_what_was_done_is_counted(counted):
         name: value for name, value in every.items() if re.match("lmtp_request_(succ|fail)", name)
     }
     assert {name: value for name, value in ends.items() if value} == {
-        'lmtp_request_success_total{model_name="demo",finished_reason="length"}': 2,
-        'lmtp_request_success_total{model_name="demo",finished_reason="stop"}': 1,
-        'lmtp_request_failure_total{model_name="demo",cause="cancelled"}': 1,
+        'lmtp_request_success_total{model_name="endless",finished_reason="length"}': 2,
+        'lmtp_request_success_total{model_name="endless",finished_reason="stop"}': 1,
+        'lmtp_request_failure_total{model_name="endless",cause="cancelled"}': 1,
     }
 
 
@@ -143,7 +144,7 @@ def test_steps_wait_for_masks_of_constrained_streams_alone(demo):
 def test_the_same_under_the_names_of_vllm_and_tgi(counted):
     every, stats = samples(counted[0]), counted[1]["stats"]
     of_vllm = {
-        name.removeprefix("vllm:").replace('{model_name="demo",engine="0"}', ""): value
+        name.removeprefix("vllm:").replace('{model_name="endless",engine="0"}', ""): value
         for name, value in every.items()
         if name.startswith("vllm:")
     }
@@ -155,15 +156,15 @@ def test_the_same_under_the_names_of_vllm_and_tgi(counted):
     assert of_vllm["num_requests_running"] == of_vllm["kv_cache_usage_perc"] == 0
     reasons = {
         reason: of_vllm[
-            f'request_success_total{{model_name="demo",engine="0",finished_reason="{reason}"}}'
+            f'request_success_total{{model_name="endless",engine="0",finished_reason="{reason}"}}'
         ]
         for reason in ("stop", "length", "abort")
     }
     assert reasons == {"stop": 1, "length": 2, "abort": 1}
-    label = '{model_name="demo"}'
+    label = '{model_name="endless"}'
     assert every[f"tgi_request_count{label}"] == 4
     assert every[f"tgi_request_success{label}"] == 3
-    assert every['tgi_request_failure{model_name="demo",err="dropped"}'] == 1
+    assert every['tgi_request_failure{model_name="endless",err="dropped"}'] == 1
     assert every["tgi_request_count"] == every['tgi_request_failure{err="validation"}'] == 1
     assert every[f"tgi_request_generated_tokens_sum{label}"] == 10
     assert every[f"tgi_request_inference_duration_count{label}"] == 3
@@ -220,17 +221,18 @@ def test_head_and_who_may_ask(demo):
     assert get(demo.endpoint, Host="example.org")[0].status == 421
 
 
-def test_refusals_are_counted_by_cause():
+def test_refusals_are_counted_by_cause(endless_model):
     """Of the server, without a model's label: a refused request may name any model."""
 
     async def ask(endpoint):
         async with Socket(endpoint) as s:
             await generate(s, 1, 1, model="no-such-model")
             await s.error_of(1)
-            for prompt in [[1] * 5000, [-1]]:  # too long for the model; not a token
+            too_long = [1] * (ENDLESS_CONTEXT + 1)
+            for prompt in (too_long, [-1]):  # which is no token
                 await s.send("GENERATE", stream_id=2, prompt=prompt, max_tokens=1)
                 await s.error_of(2)
-            await generate(s, 3, 500, logit_bias={"1": -100})
+            await generate(s, 3, **FOREVER)
             await s.token_of(3)
             await generate(s, 3, 1)  # a live stream
             await s.error_of(3)
@@ -238,7 +240,7 @@ def test_refusals_are_counted_by_cause():
             await s.error_of(3)
         return get(endpoint)[1]
 
-    with LmtpServe("demo", "--kv-cache", "64MiB") as server:
+    with LmtpServe(endless_model, "--kv-cache", "64MiB") as server:
         before, after = get(server.endpoint)[1], asyncio.run(ask(server.endpoint))
     name = "lmtp_requests_refused_total"
     counts = [

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import websockets
+from checkpoints import FOREVER
 from lmtp_socket import wait_all_freed
 from servers import LmtpServe
 
@@ -18,7 +19,6 @@ sys.path.insert(0, str(PROGRAM.parent))
 import lmtp  # noqa: E402
 
 PROMPT = [46, 789, 579, 258]  # Once upon a
-LONG = {"max_tokens": 400, "logit_bias": {2047: -100}}
 TIMEOUT_S = 120
 
 
@@ -48,12 +48,12 @@ def test_tokens_and_scores(demo, library):
     run(go())
 
 
-def test_leaving_the_loop_cancels(demo, library):
+def test_leaving_the_loop_cancels(endless, library):
     async def go():
-        async with lmtp.connect(f"ws://{demo.endpoint}/") as client:
-            async for _ in client.generate(PROMPT, **LONG):
+        async with lmtp.connect(f"ws://{endless.endpoint}/") as client:
+            async for _ in client.generate(PROMPT, **FOREVER):
                 break
-            await wait_all_freed(demo.endpoint)  # while the connection lives
+            await wait_all_freed(endless.endpoint)  # while the connection lives
             assert len([t async for t in client.generate(PROMPT, max_tokens=2)]) == 2
 
     run(go())
@@ -128,49 +128,56 @@ def test_samples_notices_and_masks(demo, library):
     run(go())
 
 
-def test_forks_and_backtracks(demo, library):
-    async def read(stream):
-        return [token.id async for token in stream]
+def test_forks_and_backtracks(endless, library):
+    async def begin(stream, count):
+        """Where it was forked, and so many tokens."""
+        tokens = []
+        async for token in stream:
+            tokens.append(token)
+            if len(tokens) == count:
+                return tokens[0].fork_at, [token.id for token in tokens]
 
     async def go():
-        drawn = {**DRAWN, "max_tokens": 450, "ignore_eos": True}
-        async with lmtp.connect(demo.endpoint) as client:
-            whole = await read(client.generate(PROMPT, **drawn))
+        drawn = {**DRAWN, **FOREVER}
+        async with lmtp.connect(endless.endpoint) as client:
             stream, kept, forks = client.generate(PROMPT, **drawn), [], None
             async for token in stream:
                 del kept[len(kept) - token.backtrack :]
                 kept.append(token.id)
                 if forks is None:
                     same = await stream.fork(1, seed=drawn["seed"])
-                    forks = [asyncio.create_task(read(f)) for f in same + await stream.fork(2)]
+                    forks = same + await stream.fork(2)
                     await stream.backtrack(drop=1, append=[7, 8])
-            assert len(kept) == 450 and [7, 8] in [kept[i : i + 2] for i in range(449)]
+                elif kept[-12:-10] == [7, 8]:
+                    break
             assert stream.received == [kept]
-            same, *others = await asyncio.gather(*forks)
-            assert 0 < len(same) < 450 and same == whole[-len(same) :]
-            assert len(others) == 2 and others[0][-50:] != others[1][-50:]
-            stream = client.generate(PROMPT, **drawn)
+            (at, same), *others = [await begin(fork, 50) for fork in forks]
+            drawn["max_tokens"] = at + 50
+            assert same == [t.id async for t in client.generate(PROMPT, **drawn)][at:]
+            (_, one), (_, other) = others
+            assert len(one) == len(other) == 50 and one != other
+            stream = client.generate(PROMPT, **DRAWN | FOREVER)
             with pytest.raises(lmtp.LMTPError, match="top_p"):
                 async for _ in stream:
                     refused = (await stream.fork(1, top_p=5))[0]
-                    await read(refused)
+                    await begin(refused, 1)
             with pytest.raises(lmtp.LMTPError, match="does not run"):
                 await client.generate(PROMPT, **drawn).backtrack(1)
 
     run(go())
 
 
-def test_timeouts(demo, library):
+def test_timeouts(endless, library):
     async def go():
-        async with lmtp.connect(demo.endpoint) as client:
+        async with lmtp.connect(endless.endpoint) as client:
             with pytest.raises(lmtp.LMTPError, match="^timeout: the stream was not done") as error:
-                await client.generate(TEXT, max_tokens=400, ignore_eos=True, timeout_ms=5).text()
+                await client.generate(TEXT, **FOREVER, timeout_ms=5).text()
             assert (error.value.code, error.value.retryable) == ("timeout", False)
 
     run(go())
 
 
-def test_a_retry_has_what_is_left_of_the_timeouts(demo, library, monkeypatch):
+def test_a_retry_has_what_is_left_of_the_timeouts(endless, library, monkeypatch):
     asked = []
     send_text = lmtp.Connection.send_text
 
@@ -184,13 +191,14 @@ def test_a_retry_has_what_is_left_of_the_timeouts(demo, library, monkeypatch):
 
     async def go():
         monkeypatch.setattr(lmtp.Connection, "send_text", lose_the_first)
-        fields = {**DRAWN, "max_tokens": 400, "timeout_ms": 90_000}
-        fields["first_token_timeout_ms"] = 80_000
-        async with lmtp.connect(demo.endpoint) as client:
+        fields = {**DRAWN, **FOREVER, "timeout_ms": 90_000, "first_token_timeout_ms": 80_000}
+        async with lmtp.connect(endless.endpoint) as client:
             stream = client.generate(TEXT, **fields)
             async for _ in stream:
                 if sum(map(len, stream.received)) == 1:
                     await (await client.connection()).close()
+                elif len(asked) == 3:
+                    break
 
     run(go())
     first, second, third = asked
@@ -258,13 +266,13 @@ def test_a_killed_server_changes_no_bit(library):
         run(go())
 
 
-def test_other_numerics_end_the_stream(library):
-    server = LmtpServe("demo", "--kv-cache", "64MiB")
+def test_other_numerics_end_the_stream(endless_model, library):
+    server = LmtpServe(endless_model, "--kv-cache", "64MiB")
 
     async def go():
         async with lmtp.connect(server.endpoint) as client:
             with pytest.raises(lmtp.LMTPError, match="numerics") as error:
-                async for _ in client.generate(PROMPT, max_tokens=400, ignore_eos=True):
+                async for _ in client.generate(PROMPT, **FOREVER):
                     if server.command[-1] != "bfloat16":
                         server.process.kill()
                         server.process.wait()
@@ -276,13 +284,13 @@ def test_other_numerics_end_the_stream(library):
         run(go())
 
 
-def test_a_server_that_stays_away(library):
-    server = LmtpServe("demo", "--kv-cache", "64MiB")
+def test_a_server_that_stays_away(endless_model, library):
+    server = LmtpServe(endless_model, "--kv-cache", "64MiB")
 
     async def go():
         async with lmtp.connect(server.endpoint, retry=2) as client:
             with pytest.raises(lmtp.LMTPError) as error:
-                async for _ in client.generate(PROMPT, max_tokens=400, ignore_eos=True):
+                async for _ in client.generate(PROMPT, **FOREVER):
                     server.process.kill()
             assert error.value.code == "connection_lost"
 
@@ -290,18 +298,30 @@ def test_a_server_that_stays_away(library):
         run(go())
 
 
-def test_draining(library):
-    server = LmtpServe("demo", "--kv-cache", "64MiB")
+def test_draining(endless_model, library):
+    """Who asked is told as long as something of it runs, and what has begun comes to its end."""
+    server = LmtpServe(endless_model, "--kv-cache", "64MiB")
 
     async def go():
-        notices = []
-        async with lmtp.connect(server.endpoint) as client:
-            long = {"n": 8, "max_tokens": 450, "ignore_eos": True, "temperature": 1}
-            stream = client.generate(PROMPT, on_notice=notices.append, **long)
+        notices, began = [], asyncio.Event()
+
+        async def finish_eight():
+            stream = client.generate(PROMPT, n=8, max_tokens=450, temperature=1)
             async for _ in stream:
-                if sum(map(len, stream.received)) == 8:
+                if all(stream.received):
+                    began.set()
+            return stream.received
+
+        async with lmtp.connect(server.endpoint) as client:
+            eight = asyncio.create_task(finish_eight())
+            await began.wait()
+            stream = client.generate(PROMPT, on_notice=notices.append, **FOREVER)
+            async for _ in stream:
+                if len(stream.received[0]) == 1:
                     server.process.terminate()
-            assert [len(ids) for ids in stream.received] == [450] * 8
+                if any(n["status"] == "draining" for n in notices):
+                    break
+            assert [len(ids) for ids in await eight] == [450] * 8
         draining = [n for n in notices if n["status"] == "draining"]
         assert draining and all(0 < n["deadline_ms"] <= 30_000 for n in draining)
 

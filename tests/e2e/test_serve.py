@@ -5,7 +5,7 @@ import re
 
 import aiohttp
 import pytest
-from checkpoints import DEMO, NO_END, end_tokens
+from checkpoints import DEMO, FOREVER, NO_END, end_tokens
 from lmtp_socket import Socket, wait_all_freed, wait_until
 from servers import LmtpServe
 from streams import run_lmtp
@@ -98,13 +98,11 @@ def test_model_info_is_answered_exactly_once(demo):
     run(ask())
 
 
-def test_cancel_ends_that_stream_alone(demo):
+def test_cancel_ends_that_stream_alone(endless):
     async def ask():
-        async with Socket(demo.endpoint) as s:
-            for stream in (1, 2):
-                await s.send(
-                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=500, logit_bias=NO_END
-                )
+        async with Socket(endless.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=[5], **FOREVER)
+            await s.send("GENERATE", stream_id=2, prompt=[5], max_tokens=500)
             await s.token_of(1)
             await s.send("CANCEL", stream_id=77)
             await s.send("CANCEL", stream_id=1)
@@ -143,6 +141,7 @@ def test_all_streams_of_one_step_share_a_message(demo):
         async with Socket(demo.endpoint) as s:
             before = (await s.model_info())["stats"]["num_steps"]
             s.messages.clear()
+            demo.pause()  # until it can read all of them at once
             for stream in streams:
                 await s.send(
                     "GENERATE", stream_id=stream, prompt=[5] * (1 + stream),
@@ -150,6 +149,7 @@ def test_all_streams_of_one_step_share_a_message(demo):
                 )  # fmt: skip
             for stream in scores:
                 await s.send("SCORE", stream_id=stream, prompt=[7], scored=[5, stream])
+            demo.proceed()
             open_streams = {*streams, *scores}
             while open_streams:
                 assert await s.receive()
@@ -169,17 +169,20 @@ def test_all_streams_of_one_step_share_a_message(demo):
     assert max(map(len, messages)) >= len(streams), "they ran together"
 
 
+LONG_PROMPT = [5, *range(1, 2001)]
+
+
 @pytest.fixture(scope="module")
-def cramped():
+def cramped(endless_model):
     """A server on which little fits at once: prompts take many steps, streams are preempted."""
-    options = ["--kv-cache", "8MiB", "--max-batched-tokens", "16"]
-    with LmtpServe("demo", *options) as server:
+    options = ["--kv-cache", "16MiB", "--max-batched-tokens", "16"]
+    with LmtpServe(endless_model, *options) as server:
         yield server
     assert server.exit_code == 0, server.log_tail
 
 
 async def in_decode(s, _):
-    await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=500, logit_bias=NO_END)
+    await s.send("GENERATE", stream_id=1, prompt=[5], **FOREVER)
     await s.token_of(1)
 
 
@@ -198,29 +201,26 @@ async def until_admitted(watcher, send):
 
 
 async def in_prefill(s, watcher):
-    await until_admitted(
-        watcher, s.send("GENERATE", stream_id=1, prompt=list(range(1, 500)), max_tokens=5)
-    )
+    prompt = LONG_PROMPT * 50
+    await until_admitted(watcher, s.send("GENERATE", stream_id=1, prompt=prompt, max_tokens=5))
 
 
 async def in_a_score(s, watcher):
-    await until_admitted(
-        watcher, s.send("SCORE", stream_id=1, prompt=[5], scored=list(range(1, 500)))
-    )
+    scored = LONG_PROMPT * 50
+    await until_admitted(watcher, s.send("SCORE", stream_id=1, prompt=[5], scored=scored))
 
 
 async def waiting(s, _):
     for stream in range(200):
-        await s.send("GENERATE", stream_id=stream, prompt=[5, stream], max_tokens=300)
+        await s.send("GENERATE", stream_id=stream, prompt=[5, stream], **FOREVER)
     await s.token_of(0)
 
 
 async def preempted(s, watcher):
+    """Their prompts fill all blocks but some."""
     before = (await watcher.model_info())["stats"]["num_preemptions"]
     for stream in range(64):
-        await s.send(
-            "GENERATE", stream_id=stream, prompt=[stream + 1], max_tokens=500, logit_bias=NO_END
-        )
+        await s.send("GENERATE", stream_id=stream, prompt=[stream, *LONG_PROMPT], **FOREVER)
 
     async def happened():
         return (await watcher.model_info())["stats"]["num_preemptions"] > before
@@ -270,19 +270,18 @@ def test_a_client_that_does_not_read_is_closed_and_others_go_on():
     assert server.exit_code == 0
 
 
-def test_more_requests_than_allowed_are_refused():
+def test_more_requests_than_allowed_are_refused(endless_model):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             for stream in range(6):
-                await s.send(
-                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=300, logit_bias=NO_END
-                )
+                await s.send("GENERATE", stream_id=stream, prompt=[5], **FOREVER)
             for stream in (4, 5):
                 assert "overloaded" in await s.error_of(stream)
             for stream in range(4):
-                await s.finish(stream)
+                await s.token_of(stream)
 
-    with LmtpServe("demo", "--max-concurrent-requests", "4") as server:
+    options = ("--kv-cache", "64MiB", "--max-concurrent-requests", "4")
+    with LmtpServe(endless_model, *options) as server:
         run(ask(server))
 
 
@@ -294,8 +293,7 @@ def test_unknown_keys_are_one_log_line(demo):
                 await s.finish(stream)
 
     run(ask())
-    lines = [line for line in demo.read_log().splitlines() if "my_own_key" in line]
-    assert len(lines) == 1
+    assert demo.wait_for_log("my_own_key").count("my_own_key") == 1
 
 
 def test_a_later_unknown_key_is_logged_too(demo):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from checkpoints import NO_END
+from checkpoints import FOREVER
 from lmtp_socket import Socket
 from servers import LmtpServe, bin_dir
 from test_lifecycle import TIMEOUT_S, expect_one_line, run
@@ -75,13 +75,12 @@ def test_a_client_that_came_before_the_server():
         assert server.exit_code == 0
 
 
-def test_restarting_refuses_nobody():
+def test_restarting_refuses_nobody(endless_model):
     """Who connects while the first server drains is answered by its successor."""
 
     async def drain(server, listener):
         async with Socket(server.endpoint) as s:
-            options = {"max_tokens": 100_000, "logit_bias": NO_END, "notices": True}
-            await s.send("GENERATE", stream_id=1, prompt=[5], **options)
+            await s.send("GENERATE", stream_id=1, prompt=[5], notices=True, **FOREVER)
             await s.token_of(1)
             server.process.terminate()
             await s.wait_for(lambda k, e: e.get("status") == "draining")
@@ -90,8 +89,8 @@ def test_restarting_refuses_nobody():
             return late
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        options = ("--kv-cache", "256MiB", "--shutdown-timeout", "600")
-        with Activated([listener], *options, model="random:gpt2") as first:
+        options = ("--kv-cache", "64MiB", "--shutdown-timeout", "600")
+        with Activated([listener], *options, model=endless_model) as first:
             late = run(drain(first, listener))
             assert first.process.wait(TIMEOUT_S) == 0
         with Activated([listener]):

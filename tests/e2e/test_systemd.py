@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from checkpoints import NO_END
+from checkpoints import FOREVER, NO_END
 from lmtp_socket import Socket
 from servers import LmtpServe
 from test_lifecycle import TIMEOUT_S, run
@@ -133,17 +133,16 @@ def watched(manager, *arguments):
     return server
 
 
-def test_pings_go_on_idle_and_at_work(tmp_path):
+def test_pings_go_on_idle_and_at_work(endless_model, tmp_path):
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            options = {"max_tokens": 100_000, "logit_bias": NO_END}
-            await s.send("GENERATE", stream_id=1, prompt=[5], **options)
+            await s.send("GENERATE", stream_id=1, prompt=[5], **FOREVER)
             for _ in range(4):
                 manager.read_until("WATCHDOG=1")
                 await s.token_of(1)
 
     manager = Manager(str(tmp_path / "notify"))
-    with watched(manager, "random:gpt2", "--kv-cache", "256MiB") as server:
+    with watched(manager, endless_model, "--kv-cache", "64MiB") as server:
         for _ in range(4):
             manager.read_until("WATCHDOG=1")
         run(ask(server))
@@ -229,11 +228,10 @@ def health(server):
         return e.code, json.load(e)["status"]
 
 
-def test_draining():
+def test_draining(endless_model):
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            options = {"max_tokens": 1000, "logit_bias": NO_END, "notices": True}
-            await s.send("GENERATE", stream_id=1, prompt=[5], **options)
+            await s.send("GENERATE", stream_id=1, prompt=[5], notices=True, **FOREVER)
             await s.token_of(1)
             assert health(server) == (200, "ready")
             server.process.terminate()
@@ -245,6 +243,7 @@ def test_draining():
             await s.token_of(1)  # goes on
             assert health(server) == (503, "stopping")
 
-    with LmtpServe("random:gpt2", "--kv-cache", "256MiB", "--shutdown-timeout", "600") as server:
+    options = ("--kv-cache", "64MiB", "--shutdown-timeout", "600")
+    with LmtpServe(endless_model, *options) as server:
         run(ask(server))  # its client leaves, and nothing runs any more
         assert server.process.wait(TIMEOUT_S) == 0

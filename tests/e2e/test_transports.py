@@ -14,8 +14,9 @@ import time
 
 import aiohttp
 import pytest
+from checkpoints import FOREVER
 from lmtp_socket import Socket, wait_until
-from servers import LmtpServe, Server, bin_dir, free_port
+from servers import LmtpServe, Server, bin_dir
 
 TIMEOUT_S = 120
 PROMPT = [46, 789, 579, 258]
@@ -51,9 +52,9 @@ def http_get(path, target, headers=()):
 class UnixServe(Server):
     name = "lmtp-serve"
 
-    def __init__(self, path, *options):
+    def __init__(self, path, *options, model="demo"):
         self.path = pathlib.Path(path)
-        command = [bin_dir() / "lmtp-serve", "demo", "--kv-cache", "64MiB"]
+        command = [bin_dir() / "lmtp-serve", model, "--kv-cache", "64MiB"]
         super().__init__([*command, "--listen", f"unix:{path}", *options], 0)
 
     def is_ready(self):
@@ -198,13 +199,13 @@ async def ask_as(server, **headers):
             pass
 
 
-def test_a_client_that_closes_its_sending_side_frees_what_it_had(tmp_path):
+def test_a_client_that_closes_its_sending_side_frees_what_it_had(endless_model, tmp_path):
     path = tmp_path / "lmtp.sock"
     upgrade = (
         "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
     )
-    text = b'GENERATE {"stream_id": 1, "prompt": [5], "max_tokens": 200, "ignore_eos": true}'
+    text = b'GENERATE {"stream_id": 1, "prompt": [5], "max_tokens": 1000000}'
     frame = bytes([0x81, 0x80 | len(text)]) + bytes(4) + text  # masked by zeros
 
     async def ask():
@@ -224,7 +225,7 @@ def test_a_client_that_closes_its_sending_side_frees_what_it_had(tmp_path):
 
             await wait_until(free, "the stream is freed")
 
-    with UnixServe(path) as server:
+    with UnixServe(path, model=endless_model) as server:
         run(ask())
     assert server.exit_code == 0
 
@@ -364,12 +365,12 @@ def test_stdio_with_a_stream_that_is_closed_ends(closed, exit_code):
     )
 
 
-def test_stdio_cancels_and_stops_by_a_signal():
-    with Stdio() as session:
-        session.write(generate(max_tokens=100, stream_id=1))
+def test_stdio_cancels_and_stops_by_a_signal(endless_model):
+    with Stdio(model=endless_model) as session:
+        session.write(generate(**FOREVER))
         session.write('CANCEL {"stream_id": 1}')
         session.wait_for(
-            lambda: any(e.get("error") or e.get("finish_reason") for _, e in session.entries()),
+            lambda: any(e.get("error") == "cancelled" for _, e in session.entries()),
             "the end of the stream",
         )
         session.process.send_signal(signal.SIGTERM)
@@ -418,7 +419,7 @@ def test_a_reader_that_left_ends_it():
 
 def test_options_that_exclude_each_other_are_refused(tmp_path):
     for options, message in [
-        (["--stdio", "--port", str(free_port())], "--stdio opens none"),
+        (["--stdio", "--port", "0"], "--stdio opens none"),
         (["--stdio", "--listen", f"unix:{tmp_path}/s"], "--stdio opens none"),
         (["--listen", "unix:"], "is not unix:PATH"),
         (["--listen", "127.0.0.1:1"], "is not unix:PATH"),

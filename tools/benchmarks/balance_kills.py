@@ -27,8 +27,8 @@ WORKER_OPTIONS = ("--kv-cache", "64MiB", "--threads", "1", "--log-level", "warni
 class Worker(LmtpServe):
     """A demo server that can be killed and started at the same address."""
 
-    def __init__(self, *options):
-        super().__init__("demo", *WORKER_OPTIONS, *options)
+    def __init__(self, *options, model="demo"):
+        super().__init__(model, *WORKER_OPTIONS, *options)
 
     def kill(self):
         self.process.kill()

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import random
 import signal
 import socket
 import ssl
@@ -16,19 +15,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 30
 POLL_S = 0.05
 LOG_TAIL_BYTES = 4000
-PORTS = range(10_000, 32_768)  # Linux takes those of clients from above
+HELD = []  # the sockets of free_port()
 
 
 def free_port():
-    """None that the system gives to a client of others while the server starts."""
-    while True:
-        port = random.choice(PORTS)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+    """One that nobody else gets while this process runs, and where nobody listens yet: a program
+    that is told its port may be started there, more than once."""
+    held = socket.socket()
+    for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):  # with who sets either
+        held.setsockopt(socket.SOL_SOCKET, option, 1)
+    held.bind(("127.0.0.1", 0))
+    HELD.append(held)
+    return held.getsockname()[1]
 
 
 def bin_dir():
@@ -108,17 +106,21 @@ class Server:
         """Whether it answers; its model may still be loading."""
         return self.http_status("/health") == 200
 
+    def wait_for_log(self, text):
+        """What it has printed once that is among it."""
+        deadline = time.monotonic() + self.start_timeout_s
+        while True:
+            is_over = self.process.poll() is not None or time.monotonic() > deadline
+            log = self.read_log()
+            if text in log:
+                return log
+            assert not is_over, f"{text!r} was not printed; it printed:\n{log[-LOG_TAIL_BYTES:]}"
+            time.sleep(POLL_S)
+
     def ready_line(self):
         """What it says of its model once that is loaded."""
-        deadline = time.monotonic() + self.start_timeout_s
-        while time.monotonic() < deadline:
-            lines = self.read_log().splitlines()
-            ready = next((line for line in lines if " ready on " in line), None)
-            if ready or self.process.poll() is not None:
-                break
-            time.sleep(POLL_S)
-        assert ready, self.read_log()[-LOG_TAIL_BYTES:]
-        return ready
+        lines = self.wait_for_log(" ready on ").splitlines()
+        return next(line for line in lines if " ready on " in line)
 
     def http_status(self, path):
         """None where nothing answers."""
