@@ -127,10 +127,11 @@ def is_test(entry):
 
 
 def clang_command(entry):
-    """The command for clang: without the compiler cache, gcc's own options and headers that gcc
-    has compiled."""
+    """The command for clang-tidy: without the compiler cache, gcc's own options and headers that
+    another compiler has read."""
     command = re.sub(r"^.*?ccache\s+(?=/)", "", entry["command"])
-    command = re.sub(r"\s-Winvalid-pch -include \S+/cmake_pch\.hxx", "", command)
+    command = re.sub(r"\s-Winvalid-pch( (-Xclang )?-include(-pch)? (-Xclang )?\S+/cmake_pch\.\S+)+",
+                     "", command)  # fmt: skip
     warnings = r"\s-Wno-(error=)?(maybe-uninitialized|restrict|stringop-\w+|subobject-linkage)"
     gcc_only = warnings + r"|\s--param=asan-\S+"
     return re.sub(gcc_only, "", command)
