@@ -99,9 +99,9 @@ class Check(unittest.TestCase):
         self.assertIsNone(self.assert_runs("e2e_serve", "e2e_serve")["e2e_serve"].program)
 
     def test_the_shortest_within_the_time(self):
-        self.write("tests/costs.txt", "# as recorded\nrelease cache_trie_test 50.0 4\n"
-                   "release base_log_test 1.5 1\n")  # fmt: skip
-        self.write("build/dev/Testing/Temporary/CTestCostData.txt", "base_log_test 3 4\n---\n")
+        self.write("tests/costs.txt", "# as recorded\nrelease cache_trie_test 50.0 4\n")
+        self.write("build/dev/Testing/Temporary/CTestCostData.txt",
+                   "base_log_test 3 4\ncache_trie_test 1 900\n---\n")  # fmt: skip
         entries = check.read_entries()
         self.assertEqual((entries["cache_trie_test"].cost, entries["base_log_test"].cost), (50, 4))
         with mock.patch.object(check.os, "cpu_count", return_value=2):

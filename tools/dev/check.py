@@ -48,11 +48,11 @@ class Entry:
 
 
 def costs():
-    """Entry -> seconds: of the last runs here, else those that are recorded for all."""
+    """Entry -> seconds: of a processor as recorded for all, else of the last runs here."""
     found = {}
     for path, name, seconds in [
-        (ROOT / "tests" / "costs.txt", 1, 2),
         (BUILD / "Testing" / "Temporary" / "CTestCostData.txt", 0, 2),
+        (ROOT / "tests" / "costs.txt", 1, 2),
     ]:
         lines = path.read_text().splitlines() if path.exists() else []
         rows = [line.split() for line in lines if line and line[0] not in "#-"]
