@@ -113,7 +113,7 @@ class RecordedCallsTest : public ::testing::TestWithParam<Setting> {
 TEST_P(RecordedCallsTest, OfAicisOwnControllersComeThrough) {
   for (const char* const name : {"demo", "gpt2"}) {
     SCOPED_TRACE(name);
-    const std::string path = testing::source_dir() + "/tests/aici/calls/" + name + ".jsonl";
+    const std::string path = ::lmtp::testing::source_dir() + "/tests/aici/calls/" + name + ".jsonl";
     const std::string report = folder_.path() + "/" + name;
     const lmtp::testing::ScopedEnv calls("DOUBLE_CALLS", path);
     const lmtp::testing::ScopedEnv to("DOUBLE_REPORT", report);

@@ -300,7 +300,7 @@ TEST_F(ServerWireTest, RefusesWhatIsWrong) {
 // What AICI's own Python engines have said to lmtp-aicirt, and what it answered then. A first line
 // of each file says which dialect: {"dialect": "a2" or "c", "vocab_size": n}.
 TEST_F(ServerWireTest, AnswersAsInTracesOfAicisOwnEngines) {
-  const std::string folder = testing::source_dir() + "/tests/aici/traces";
+  const std::string folder = ::lmtp::testing::source_dir() + "/tests/aici/traces";
   int num_exchanges = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     SCOPED_TRACE(entry.path().filename());

@@ -31,6 +31,7 @@ constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
 constexpr std::size_t raw_bytes_max(std::size_t limit) { return 8 * limit + kBodyPieceBytes; }
 // After an answer that ends the connection: how many times kMaxHeaderBytes is read.
 constexpr int kMaxDrained = 64;
+constexpr std::chrono::milliseconds kCancelAgain{10};
 
 // Whether the error is about the bytes that came, not about the connection.
 bool is_not_http(beast::error_code error) {
@@ -89,7 +90,10 @@ void HttpSession::shut_down() {
       return self->finish();
     }
     self->stopping_ = true;
-    self->finish_after(self->close_timer_, self->context_->options.timeouts.close);
+    self->close_timer_.expires_after(self->context_->options.timeouts.close);
+    self->close_timer_.async_wait([self](beast::error_code error) {
+      if (!error) self->finish();
+    });
   });
 }
 
@@ -272,9 +276,7 @@ void HttpSession::on_body(beast::error_code error, std::size_t num_raw) {
 void HttpSession::stop_body(HttpResponse refusal) {
   body_refusal_ = std::move(refusal);
   free_memory(request_.body);
-  beast::error_code ignored;
-  tcp().socket().cancel(ignored);
-  finish_after(read_timer_, context_->options.timeouts.http);
+  cancel_read(Clock::now() + context_->options.timeouts.http);
   pace_timer_.cancel();
 }
 
@@ -426,8 +428,7 @@ void HttpSession::next_request() {
   on_silence_ = nullptr;
   silence_timer_.cancel();
   if (watching_) {  // on_watched comes back here
-    finish_after(read_timer_, context_->options.timeouts.http);
-    return tcp().cancel();
+    return cancel_read(Clock::now() + context_->options.timeouts.http);
   }
   framing_.reset();
   if (stopping_) return finish();
@@ -440,11 +441,16 @@ void HttpSession::next_request() {
   });
 }
 
-// Of TLS, a read is several: one that is cancelled between two of them goes on, but not for ever.
-void HttpSession::finish_after(asio::steady_timer& timer, Timeouts::Time timeout) {
-  timer.expires_after(timeout);
-  timer.async_wait([self = shared_from_this()](beast::error_code error) {
-    if (!error) self->finish();
+// Ends the read under way, which then cancels the timer. A read of TLS is several, and a cancel
+// between two of them is lost: so it is asked again, but not for ever.
+void HttpSession::cancel_read(Clock::time_point give_up) {
+  beast::error_code ignored;
+  tcp().socket().cancel(ignored);
+  read_timer_.expires_after(kCancelAgain);
+  read_timer_.async_wait([self = shared_from_this(), give_up](beast::error_code error) {
+    if (error || !(self->watching_ || self->state_ == State::kBody)) return;
+    if (Clock::now() >= give_up) return self->finish();
+    self->cancel_read(give_up);
   });
 }
 

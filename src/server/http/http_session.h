@@ -117,7 +117,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   void on_written(boost::beast::error_code error);
   void next_request();
   void say_goodbye();
-  void finish_after(boost::asio::steady_timer& timer, Timeouts::Time timeout);
+  void cancel_read(Clock::time_point give_up);
   void drain();
   void finish();
 
