@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -31,6 +30,7 @@ using aici::Choice;
 using testing::counting;
 using testing::FakeAgent;
 using testing::RecordingSink;
+using testing::StepGate;
 
 constexpr int kControlledVocab = 1000;
 
@@ -58,7 +58,7 @@ Act splice(int num_dropped, std::vector<TokenId> tokens) {
 }
 Act stop() { return {.advance = {.kind = Advance::Kind::kStop}, .choice = {}}; }
 
-// Answers within the call, or on a thread of its own after `delay`.
+// Answers within the call, or later on a thread of its own.
 class ScriptedRuntime : public aici::Runtime {
  public:
   ~ScriptedRuntime() override {
@@ -133,7 +133,7 @@ class ScriptedRuntime : public aici::Runtime {
 
   std::map<std::string, Script> requests;
   std::vector<Script> forks;
-  std::chrono::milliseconds delay{-1};  // negative: within the call
+  bool on_threads = false;
   std::map<aici::Sequence, std::vector<aici::Report>> reports;
   std::vector<std::vector<aici::Sequence>> groups;
   std::set<std::string> discarded;
@@ -144,12 +144,9 @@ class ScriptedRuntime : public aici::Runtime {
       const std::lock_guard lock(mutex_);
       if (is_closed_) return kept_.push_back(std::move(answer));
     }
-    if (delay.count() < 0) return answer();
+    if (!on_threads) return answer();
     const std::lock_guard lock(mutex_);
-    threads_.emplace_back([this, answer = std::move(answer)] {
-      std::this_thread::sleep_for(delay);
-      answer();
-    });
+    threads_.emplace_back(std::move(answer));
   }
 
   std::mutex mutex_;
@@ -166,6 +163,7 @@ class ControlledStreamsTest : public ::testing::TestWithParam<bool> {
     agent.vocab_size = kControlledVocab;
     agent.num_blocks = 128;
     agent.runs_ahead = GetParam();
+    agent.steps = steps_;
     EngineOptions options;
     options.debug.check_invariants = true;
     options.mask_wait_ms = mask_wait_ms;
@@ -173,9 +171,10 @@ class ControlledStreamsTest : public ::testing::TestWithParam<bool> {
     engine_ = std::make_unique<Engine>(testing::make_fake_agent(agent), limits, options);
   }
 
-  void submit(StreamId id, Script script, int max_tokens = 40) {
+  void submit(StreamId id, Script script, int max_tokens = 40, bool wants_notices = false) {
     runtime_->requests[std::to_string(id)] = std::move(script);
     Request request = plain(id, max_tokens);
+    request.wants_notices = wants_notices;
     request.controller = std::make_shared<aici::Instance>(runtime_, std::to_string(id));
     EXPECT_TRUE(engine_->instance().submit(std::move(request)).ok());
   }
@@ -200,10 +199,13 @@ class ControlledStreamsTest : public ::testing::TestWithParam<bool> {
 
   const std::shared_ptr<RecordingSink> sink_ = std::make_shared<RecordingSink>();
   const std::shared_ptr<ScriptedRuntime> runtime_ = std::make_shared<ScriptedRuntime>();
+  const std::shared_ptr<testing::StepLock> steps_ = std::make_shared<testing::StepLock>();
   std::unique_ptr<Engine> engine_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Agents, ControlledStreamsTest, ::testing::Bool());
+
+constexpr int kNotWaited = 1;  // ms: where a choice is kept back, steps go on without it
 
 TEST_P(ControlledStreamsTest, DrawWhatTheirControllerAllows) {
   make_engine();
@@ -272,14 +274,16 @@ TEST_P(ControlledStreamsTest, TellWhatWasPutBeforeTheirEnd) {
 
 TEST_P(ControlledStreamsTest, AreCancelledWithTheirForks) {
   make_engine();
-  runtime_->delay = std::chrono::milliseconds(10);  // so that they run when they are cancelled
+  StepGate gate(steps_);
   Act fork = draw();
   fork.advance.num_forks = 2;
   Script script(200, draw());
   script[1] = fork;
   submit(1, script, 400);
+  gate.let(8);
   sink_->wait_fork_begun(1, 1);
   engine_->instance().cancel({1, 1});
+  gate.open();
   EXPECT_EQ(sink_->wait_done(1).error, "cancelled");
   EXPECT_EQ(sink_->wait_fork_done(1, 1).error, "cancelled");
 }
@@ -337,7 +341,7 @@ TEST_P(ControlledStreamsTest, ForkByTheirChoice) {
 
 TEST_P(ControlledStreamsTest, WaitWithoutHoldingUpOthers) {
   make_engine();
-  runtime_->delay = std::chrono::milliseconds(20);
+  runtime_->on_threads = true;
   Act suspend{.advance = {.kind = Advance::Kind::kSuspend}, .choice = {}};
   submit(1, {draw(only({1})), suspend, draw(only({2})), stop()});
   submit_plain(2, 300);
@@ -380,12 +384,15 @@ TEST_P(ControlledStreamsTest, FailAlone) {
 }
 
 TEST_P(ControlledStreamsTest, AreFreedByCancelsAndStops) {
-  make_engine();
-  runtime_->delay = std::chrono::milliseconds(10);
+  make_engine(kNotWaited);
+  StepGate gate(steps_);
   submit(1, Script(100, draw()), 100);
   submit(2, Script(100, draw()), 100);
+  gate.let(20);
   sink_->wait_tokens(1, 2);
+  runtime_->close();  // so that they wait for ever
   engine_->instance().cancel({1, 1});
+  gate.open();
   EXPECT_EQ(sink_->wait_done(1).error, "cancelled");
   engine_->stop(30);
   EXPECT_NE(sink_->wait_done(2).error, "");
@@ -399,13 +406,19 @@ TEST_P(ControlledStreamsTest, AreFreedByCancelsAndStops) {
 
 // Nobody sends a command any more once the last one has ended so.
 TEST_P(ControlledStreamsTest, EndAnEngineThatStopsByTheirChoice) {
-  make_engine();
-  runtime_->delay = std::chrono::milliseconds(10);
+  make_engine(kNotWaited);
+  StepGate gate(steps_);
   Script script(10, draw(only({1})));
   script.push_back({.advance = {}, .choice = {.kind = Choice::Kind::kFail, .error = "no choice"}});
-  submit(1, std::move(script));
+  submit(1, std::move(script), 40, true);
+  gate.let(5);
   sink_->wait_tokens(1, 1);
-  engine_->stop(600'000);
+  runtime_->close();
+  gate.open();
+  std::thread stop([&] { engine_->stop(600'000); });
+  EXPECT_FALSE(sink_->wait_notice(1).notices.empty()) << "that the engine stops";
+  runtime_->open();
+  stop.join();
   EXPECT_EQ(sink_->wait_done(1).error, "no choice");
 }
 

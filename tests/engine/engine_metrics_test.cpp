@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +20,7 @@ using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::RecordingSink;
+using testing::StepGate;
 
 constexpr int kMetricsVocab = 1000;
 constexpr int kMetricsContext = 512;
@@ -130,25 +130,35 @@ TEST_P(EngineMetricsTest, EachRequestIsCountedOnceByHowItEnded) {
   EXPECT_GE(metrics.step_tokens.sum(), static_cast<double>(stats.num_tokens_computed));
 }
 
-// Sleeping takes as long as it was told to, at least; and one clock tells all times of a request.
+// One clock tells all times of a request, and the test knows when its steps began.
 TEST_P(EngineMetricsTest, TimesCountFromTheRequestsArrival) {
-  using std::chrono::milliseconds;
-  agent_.step_time = milliseconds(3);
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> begun;
+  agent_.before_step = [&](const auto&) -> Result<void> {
+    begun.push_back(Clock::now());
+    return {};
+  };
   start();
   Request request;
   request.key = {1, 1};
   request.sink = sink_;
   request.prompt = counting(0, 10);
   request.params.max_tokens = 6;
-  request.arrival -= milliseconds(400);  // its model was being loaded, say
+  request.arrival -= std::chrono::hours(1);  // its model was being loaded, say
+  const Clock::time_point arrival = request.arrival;
   ASSERT_TRUE(engine_->instance().submit(std::move(request)));
   sink_->wait_done(1);
   const EngineMetrics metrics = engine_->stats().metrics;
-  EXPECT_GE(metrics.queue_time.sum(), 0.4);
-  EXPECT_GE(metrics.time_to_first_token.sum(), metrics.queue_time.sum() + 0.003);
+  engine_->stop(0);
+  const auto seconds = [&](Clock::time_point time) {
+    return std::chrono::duration<double>(time - arrival).count();
+  };
+  EXPECT_GE(metrics.queue_time.sum(), 3600.0);
+  EXPECT_LE(metrics.queue_time.sum(), seconds(begun.front()));
+  EXPECT_GE(metrics.time_to_first_token.sum(), seconds(begun.front()));
   EXPECT_EQ(metrics.inter_token_latency.count(), 5U);
-  // Ahead, a step may have computed before it is waited for.
-  EXPECT_GE(metrics.inter_token_latency.sum(), GetParam() ? 0.0 : 5 * 0.003);
+  EXPECT_GE(metrics.request_latency.sum(), seconds(begun.at(5)));
+  EXPECT_LE(metrics.request_latency.sum(), seconds(Clock::now()));
   EXPECT_DOUBLE_EQ(metrics.request_latency.sum(),
                    metrics.time_to_first_token.sum() + metrics.inter_token_latency.sum());
 }
@@ -227,23 +237,13 @@ INSTANTIATE_TEST_SUITE_P(
 // Of three at once, one has a place.
 TEST_P(EngineMetricsTest, WhatFindsNoPlaceAndWhatAStopEnds) {
   options_.max_concurrent_requests = 1;
-  std::promise<void> entered;
-  std::promise<void> held;
-  const auto released = held.get_future().share();
-  bool is_first = true;
-  agent_.before_step = [&](const scheduler::StepPlan&) -> Result<void> {
-    if (std::exchange(is_first, false)) {
-      entered.set_value();
-      released.wait();
-    }
-    return {};
-  };
   start();
+  StepGate gate(agent_.steps);
   ASSERT_TRUE(generate(1, {1, 2, 3}, 500));
-  entered.get_future().wait();
+  ASSERT_TRUE(gate.wait_until_inside());
   ASSERT_TRUE(generate(2, {1, 2, 3}, 500));   // waits in the queue, whose one place it has
   EXPECT_FALSE(generate(3, {1, 2, 3}, 500));  // the engine never had it
-  held.set_value();
+  gate.open();
   EXPECT_FALSE(sink_->wait_done(2).error.empty());
   EXPECT_EQ(ended(engine_->stats(), ErrorCode::kOverloaded), 1U);
   engine_->stop(0);
@@ -255,16 +255,24 @@ TEST_P(EngineMetricsTest, WhatFindsNoPlaceAndWhatAStopEnds) {
 
 TEST_P(EngineMetricsTest, WhoFindsNoPlaceIsToldHowLongARequestTakes) {
   options_.max_concurrent_requests = 1;
-  agent_.step_time = std::chrono::milliseconds(20);
   start();
   EXPECT_EQ(engine_->instance().expected_wait_ms(), 0) << "none has ended yet";
-  ASSERT_TRUE(generate(1, {1, 2, 3}, 10));
+  Request request;
+  request.key = {1, 1};
+  request.sink = sink_;
+  request.prompt = {1, 2, 3};
+  request.params.max_tokens = 10;
+  request.arrival -= std::chrono::seconds(2);
+  ASSERT_TRUE(engine_->instance().submit(std::move(request)));
   sink_->wait_done(1);
+  StepGate gate(agent_.steps);
   ASSERT_TRUE(generate(2, {1, 2, 3}, 500));
-  Result<void> last;
-  for (StreamId id = 3; last; ++id) last = generate(id, {1, 2, 3}, 1);  // beside it, one is queued
-  EXPECT_EQ(last.error().code, ErrorCode::kOverloaded);
-  EXPECT_GE(last.error().wait_ms, 10 * 20);
+  ASSERT_TRUE(gate.wait_until_inside());
+  ASSERT_TRUE(generate(3, {1, 2, 3}, 1));  // is queued
+  const Result<void> refused = generate(4, {1, 2, 3}, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+  EXPECT_GE(refused.error().wait_ms, 2000);
 }
 
 }  // namespace

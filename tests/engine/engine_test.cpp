@@ -22,7 +22,9 @@ namespace {
 using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
+using testing::kEndless;
 using testing::RecordingSink;
+using testing::StepGate;
 
 constexpr int kVocab = 1000;
 constexpr int kContext = 512;
@@ -33,7 +35,10 @@ EngineOptions checked_options() {
   return options;
 }
 
-ModelLimits limits() { return {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}}; }
+ModelLimits limits(int context_length = kContext) {
+  return {.vocab_size = kVocab, .context_length = context_length, .eos_ids = {}};
+}
+ModelLimits endless_limits() { return limits(testing::kEndlessContext); }
 
 // With an agent that runs ahead, and with one that does not.
 class EngineTest : public ::testing::TestWithParam<bool> {
@@ -43,6 +48,11 @@ class EngineTest : public ::testing::TestWithParam<bool> {
     options.vocab_size = kVocab;
     options.num_blocks = 128;
     options.runs_ahead = GetParam();
+    return options;
+  }
+  static FakeAgentOptions endless_options() {
+    FakeAgentOptions options = agent_options();
+    options.num_blocks = testing::kEndlessBlocks;
     return options;
   }
 };
@@ -180,37 +190,35 @@ TEST_P(EngineTest, ForksAndBacktracksOfAStreamThatRuns) {
 }
 
 TEST_P(EngineTest, OneDeliveryAStepForAllStreamsOfAConnection) {
-  std::promise<void> go;
-  FakeAgentOptions options = agent_options();
-  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
-    released.wait();  // until all four are queued
-    return {};
-  };
+  const FakeAgentOptions options = agent_options();
   Engine engine(testing::make_fake_agent(options), limits(), checked_options());
+  StepGate gate(options.steps);  // until all four are queued
   const auto sink = std::make_shared<RecordingSink>();
   for (StreamId id = 0; id < 4; ++id) {
     ASSERT_TRUE(engine.instance().submit(
         generate(sink, 1, id, counting(static_cast<int>(id) * 100, 5), 10)));
   }
-  go.set_value();
+  gate.open();
   for (StreamId id = 0; id < 4; ++id) sink->wait_done(id);
   // Forty tokens; the first step may have gone by with the first stream alone.
   EXPECT_LE(sink->num_deliveries(), 10 + 1);
 }
 
 TEST_P(EngineTest, CancelEndsAStreamAndFreesItsBlocks) {
-  FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(10);
+  const FakeAgentOptions options = agent_options();
   Engine engine(testing::make_fake_agent(options), limits(), checked_options());
+  StepGate gate(options.steps);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
+  gate.let(5);
   sink->wait_tokens(1, 3);
   engine.instance().cancel({1, 1});
   engine.instance().cancel({1, 1});
   engine.instance().cancel({1, 77});  // never heard of
+  gate.open();
   const auto stream = sink->wait_done(1);
   EXPECT_EQ(stream.error, "cancelled");
-  EXPECT_LT(stream.tokens.size(), 400U);
+  EXPECT_LE(stream.tokens.size(), 5U + 2) << "the steps that were under way";
   EXPECT_EQ(engine.stats().num_blocks_pinned, 0);
   // The id may be used again.
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 2)));
@@ -220,18 +228,11 @@ TEST_P(EngineTest, CancelEndsAStreamAndFreesItsBlocks) {
 TEST_P(EngineTest, RefusesBeyondItsLimitOfRequests) {
   EngineOptions options = checked_options();
   options.max_concurrent_requests = 4;
-  std::promise<void> go;
-  FakeAgentOptions agent = agent_options();
-  agent.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
-    released.wait();
-    return {};
-  };
-  Engine engine(testing::make_fake_agent(agent), limits(), options);
+  Engine engine(testing::make_fake_agent(agent_options()), limits(), options);
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<Request> waiting;
   for (StreamId id = 0; id < 6; ++id) waiting.push_back(generate(sink, 1, id, counting(10, 5), 2));
   ASSERT_TRUE(engine.instance().submit_all(waiting));
-  go.set_value();
   for (const StreamId id : {4, 5}) {
     EXPECT_TRUE(sink->wait_done(id).error.starts_with("overloaded: 4 requests"));
   }
@@ -257,28 +258,19 @@ TEST_P(EngineTest, WhatComesTogetherStartsTogether) {
 }
 
 TEST_P(EngineTest, AQueueThatIsFullRefusesAtOnce) {
-  std::promise<void> started;
-  std::promise<void> go;
-  FakeAgentOptions agent = agent_options();
-  auto first = std::make_shared<std::atomic<bool>>(true);
-  agent.before_step = [&, first](const auto&) -> Result<void> {
-    if (first->exchange(false)) {
-      started.set_value();
-      go.get_future().wait();
-    }
-    return {};
-  };
+  const FakeAgentOptions agent = agent_options();
   EngineOptions options = checked_options();
   options.max_concurrent_requests = 4;
   Engine engine(testing::make_fake_agent(agent), limits(), options);
+  StepGate gate(agent.steps);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 0, counting(10, 5), 2)));
-  started.get_future().wait();  // the engine is in a step: what comes now is queued
+  ASSERT_TRUE(gate.wait_until_inside());  // what comes now is queued
   for (StreamId id = 1; id <= 4; ++id) {
     ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(10, 5), 2)));
   }
   EXPECT_FALSE(engine.instance().submit(generate(sink, 1, 5, counting(10, 5), 2)));
-  go.set_value();
+  gate.open();
   for (StreamId id = 0; id <= 4; ++id) EXPECT_TRUE(sink->wait_done(id).done) << id;
 }
 
@@ -336,9 +328,7 @@ TEST_P(EngineTest, AConnectionThatCannotBeToldEndsAndOthersGoOn) {
     }
     std::atomic<int> deliveries_left = 4;
   };
-  FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(1);
-  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
+  Engine engine(testing::make_fake_agent(agent_options()), limits(), checked_options());
   const auto throwing = std::make_shared<ThrowingSink>();
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(throwing, 1, 1, counting(0, 5), 100)));
@@ -354,30 +344,34 @@ TEST_P(EngineTest, AConnectionThatCannotBeToldEndsAndOthersGoOn) {
 }
 
 TEST_P(EngineTest, TellsItsTimeFromThatOfTheDevice) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> begun;  // the steps
   FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(2);
+  options.before_step = [&](const auto&) -> Result<void> {
+    begun.push_back(Clock::now());
+    return {};
+  };
   options.device_wait = std::chrono::microseconds(700);
+  const Clock::time_point before = Clock::now();
   Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
   sink->wait_done(1);
+  engine.stop(0);
   const EngineStats stats = engine.stats();
+  const auto micros = [](Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+  };
   EXPECT_EQ(stats.device_wait_us, 700 * stats.num_steps);
-  EXPECT_GE(stats.busy_us, 2000 * stats.num_steps);
+  EXPECT_GE(stats.busy_us, micros(begun.back() - begun.front()));
+  EXPECT_LE(stats.busy_us, micros(Clock::now() - before));
 }
 
 // What it had is answered, what it had not begun comes back, and nothing is taken any more.
 TEST_P(EngineTest, WithoutItsDeviceItEnds) {
-  std::promise<void> go;
-  std::promise<void> started;
-  auto first = std::make_shared<std::atomic<bool>>(true);
   auto lost = std::make_shared<std::atomic<bool>>(false);
   FakeAgentOptions options = agent_options();
-  options.before_step = [&, first, lost](const auto&) -> Result<void> {
-    if (first->exchange(false)) {
-      started.set_value();
-      go.get_future().wait();
-    }
+  options.before_step = [lost](const auto&) -> Result<void> {
     *lost = true;
     return Error{ErrorCode::kInternal, "an illegal address"};
   };
@@ -385,14 +379,15 @@ TEST_P(EngineTest, WithoutItsDeviceItEnds) {
   std::promise<std::vector<Request>> back;
   Engine engine(testing::make_fake_agent(options), limits(), checked_options(),
                 [&](std::vector<Request> requests) { back.set_value(std::move(requests)); });
+  StepGate gate(options.steps);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
-  started.get_future().wait();  // what comes now is queued
+  ASSERT_TRUE(gate.wait_until_inside());  // what comes now is queued
   for (const StreamId id : {2, 3}) {
     ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(7, 3), 10)));
   }
   EXPECT_TRUE(engine.instance().cancel({1, 3}));
-  go.set_value();
+  gate.open();
   const std::vector<Request> unanswered = back.get_future().get();
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: an illegal address");
   EXPECT_EQ(sink->wait_done(3).error, "cancelled");
@@ -407,35 +402,49 @@ TEST_P(EngineTest, WithoutItsDeviceItEnds) {
   EXPECT_TRUE(engine.stats().stopped);
 }
 
+// Ends its stream when the test says so.
+class EndsWhenTold : public StopChecker {
+ public:
+  bool push(TokenId /*token*/, bool /*may_stop*/) override { return told; }
+  std::unique_ptr<StopChecker> restarted(std::span<const TokenId> /*before*/,
+                                         std::span<const TokenId> /*generated*/) const override {
+    return nullptr;
+  }
+  std::atomic<bool> told = false;
+};
+
 TEST_P(EngineTest, StopLetsRunningStreamsFinishWithinTheGrace) {
-  FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(1);
-  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
+  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), {});
   const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 40)));
+  const auto end = std::make_shared<EndsWhenTold>();
+  Request request = generate(sink, 1, 1, counting(0, 5), kEndless);
+  request.stops = end;
+  request.wants_notices = true;
+  ASSERT_TRUE(engine.instance().submit(std::move(request)));
   sink->wait_tokens(1, 1);
-  engine.stop(60'000);
-  EXPECT_EQ(sink->wait_done(1).tokens.size(), 40U);
+  std::thread stop([&] { engine.stop(600'000); });
+  EXPECT_FALSE(sink->wait_notice(1).notices.empty()) << "that the engine stops";
+  EXPECT_FALSE(sink->wait_tokens(1, 1).done);
+  end->told = true;
+  stop.join();
+  EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(sink->wait_done(1).finish, FinishReason::kStop);
   EXPECT_FALSE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 40)));
 }
 
 TEST_P(EngineTest, StopEndsWhatIsNotDoneWithinTheGrace) {
-  FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(5);
-  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
+  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), {});
   const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), kEndless)));
   sink->wait_tokens(1, 1);
   engine.stop(20);
   EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
 }
 
 TEST_P(EngineTest, StopWithoutGraceAnswersEveryStream) {
-  FakeAgentOptions options = agent_options();
-  options.step_time = std::chrono::milliseconds(10);
-  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
+  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), {});
   const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), kEndless)));
   sink->wait_tokens(1, 1);
   engine.stop(0);
   EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");

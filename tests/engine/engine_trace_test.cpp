@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
@@ -25,20 +24,21 @@ namespace {
 
 using testing::counting;
 using testing::RecordingSink;
+using testing::StepGate;
 
 constexpr int kTracedVocab = 1000;
 
 // With an agent that runs ahead, and with one that does not.
 class EngineTraceTest : public ::testing::TestWithParam<bool> {
  protected:
-  void start(scheduler::DebugOptions debug = {}, std::chrono::microseconds step_time = {}) {
+  void start(scheduler::DebugOptions debug = {}) {
     auto trace = trace::Trace::open({.path = path_});
     ASSERT_TRUE(trace);
     testing::FakeAgentOptions agent;
     agent.vocab_size = kTracedVocab;
     agent.num_blocks = 128;
     agent.runs_ahead = GetParam();
-    agent.step_time = step_time;
+    agent.steps = steps_;
     EngineOptions options;
     options.debug = debug;
     options.debug.check_invariants = true;
@@ -114,6 +114,7 @@ class EngineTraceTest : public ::testing::TestWithParam<bool> {
   const testing::TempFolder folder_;
   const std::string path_ = folder_.path() + "/trace.json";
   const std::shared_ptr<RecordingSink> sink_ = std::make_shared<RecordingSink>();
+  const std::shared_ptr<testing::StepLock> steps_ = std::make_shared<testing::StepLock>();
   std::unique_ptr<Engine> engine_;
   Json events_ = Json::array();
 };
@@ -202,10 +203,13 @@ TEST_P(EngineTraceTest, HasNeitherTokensNorWhatIsNotItsModels) {
 }
 
 TEST_P(EngineTraceTest, ACancelledStreamEndsInTheTraceToo) {
-  start({}, std::chrono::milliseconds(5));
+  start();
+  StepGate gate(steps_);
   submit(1, 1, counting(0, 16), {}, 400);
+  gate.let(5);
   sink_->wait_tokens(1, 3);
   engine_->instance().cancel({1, 1});
+  gate.open();
   sink_->wait_done(1);
   read();
   expect_that_tracks_nest();

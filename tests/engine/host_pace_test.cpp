@@ -23,7 +23,6 @@ std::int64_t num_fetched(std::chrono::nanoseconds fetch_time) {
   agent.num_blocks = kLongest / kBlockSize + 1;
   agent.num_host_blocks = 60;
   agent.fetch_time = fetch_time;
-  agent.step_time = 2ms;
   Engine engine(testing::make_fake_agent(agent),
                 {.vocab_size = agent.vocab_size, .context_length = kLongest, .eos_ids = {}}, {});
   const auto sink = std::make_shared<testing::RecordingSink>();

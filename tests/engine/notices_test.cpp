@@ -15,16 +15,14 @@ namespace lmtp::engine {
 namespace {
 
 using testing::FakeAgentOptions;
+using testing::kEndless;
 using testing::RecordingSink;
 using Kind = StreamNotice::Kind;
 
-constexpr int kNoticesContext = 512;
-
-FakeAgentOptions slow_agent(int step_ms, int num_blocks = 128) {
+std::unique_ptr<scheduler::ModelAgent> agent_of(int num_blocks = testing::kEndlessBlocks) {
   FakeAgentOptions options;
   options.num_blocks = num_blocks;
-  options.step_time = std::chrono::milliseconds(step_ms);
-  return options;
+  return testing::make_fake_agent(options);
 }
 
 Request generate(const std::shared_ptr<EventSink>& sink, StreamId id, int max_tokens,
@@ -39,7 +37,7 @@ Request generate(const std::shared_ptr<EventSink>& sink, StreamId id, int max_to
   return request;
 }
 
-ModelLimits notices_limits(int context_length = kNoticesContext) {
+ModelLimits notices_limits(int context_length = testing::kEndlessContext) {
   return {.vocab_size = 1000, .context_length = context_length, .eos_ids = {}};
 }
 
@@ -53,17 +51,19 @@ std::vector<StreamNotice> of_kind(const RecordingSink::Stream& stream, Kind kind
 TEST(Notices, StreamsThatWaitLearnTheirPlaceAndTheOthersNothing) {
   EngineOptions options;
   options.batch.max_sequences = 1;
-  Engine engine(testing::make_fake_agent(slow_agent(4)), notices_limits(), options);
+  Engine engine(agent_of(), notices_limits(), options);
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<Request> requests;
-  requests.push_back(generate(sink, 1, 400, true));  // 1.6 s at least
+  requests.push_back(generate(sink, 1, kEndless, true));
   requests.push_back(generate(sink, 2, 2, true));
   requests.push_back(generate(sink, 3, 2, false));
   requests.push_back(generate(sink, 4, 2, true));
   ASSERT_TRUE(engine.instance().submit_all(requests));
+  for (const StreamId id : {2, 4}) sink->wait_notice(id);
+  EXPECT_TRUE(engine.instance().cancel({1, 1}));
   for (StreamId id = 1; id <= 4; ++id) {
     const auto stream = sink->wait_done(id);
-    EXPECT_EQ(stream.error, "");
+    EXPECT_EQ(stream.error, id == 1 ? "cancelled" : "");
     const auto queued = of_kind(stream, Kind::kQueued);
     EXPECT_EQ(queued.size(), stream.notices.size());
     EXPECT_EQ(queued.empty(), id == 1 || id == 3) << id;
@@ -78,12 +78,11 @@ TEST(Notices, StreamsThatWaitLearnTheirPlaceAndTheOthersNothing) {
   }
 }
 
-// Ten seconds of steps: the stop comes while both run.
 TEST(Notices, AStopWithGraceIsToldOnce) {
-  Engine engine(testing::make_fake_agent(slow_agent(20)), notices_limits(), {});
+  Engine engine(agent_of(), notices_limits(), {});
   const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 500, true)));
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 2, 500, false)));
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, kEndless, true)));
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 2, kEndless, false)));
   sink->wait_tokens(2, 1);
   std::thread stop([&] { engine.stop(60'000); });
   const auto notices = sink->wait_notice(1).notices;
@@ -98,16 +97,16 @@ TEST(Notices, AStopWithGraceIsToldOnce) {
 }
 
 TEST(Notices, AStopWithoutGraceIsTheEndAlone) {
-  Engine engine(testing::make_fake_agent(slow_agent(20)), notices_limits(), {});
+  Engine engine(agent_of(), notices_limits(), {});
   const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 500, true)));
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, kEndless, true)));
   sink->wait_tokens(1, 1);
   engine.stop(0);
   EXPECT_TRUE(sink->wait_done(1).notices.empty());
 }
 
 TEST(Notices, PreemptedStreamsAreToldSoAndWhenTheyGoOn) {
-  Engine engine(testing::make_fake_agent(slow_agent(0, 14)), notices_limits(200), {});
+  Engine engine(agent_of(14), notices_limits(200), {});
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<Request> requests;
   for (StreamId id = 1; id <= 6; ++id) requests.push_back(generate(sink, id, 60, id != 2, 10));

@@ -7,10 +7,10 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "eventually.h"
 #include "fake_tokenizer.h"
 #include "running_server.h"
 #include "wire.h"
@@ -227,7 +227,7 @@ struct SlowServer {
     if (!std::exchange(opened, true)) gate.set_value();
   }
   void wait_begun(int num) const {
-    while (num_begun < num) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(lmtp::testing::eventually([&] { return num_begun >= num; }));
   }
 
   std::promise<void> gate;
@@ -380,9 +380,7 @@ TEST(BuffersOfAConnection, AFloodIsRefusedAndTheConnectionLives) {
 }
 
 TEST(BuffersOfAConnection, IntoKeepsWhateverEndedTheStream) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(5);
-  Running running(model);
+  Running running(lmtp::testing::endless_model());
   Wire wire(running.server.port());
   const auto length = [&] {
     return wire.ask(9, R"(BUFFER {"stream_id": 9, "buffer": "b", "append": true, "tokens": [0]})")
@@ -390,13 +388,13 @@ TEST(BuffersOfAConnection, IntoKeepsWhateverEndedTheStream) {
                    .get<std::size_t>() -
            1;
   };
-  wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1], "max_tokens": 500, "into": "b"})");
+  wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1], "max_tokens": 1000000, "into": "b"})");
   EXPECT_TRUE(wire.next_of(1).contains("token"));
   wire.send(R"(CANCEL {"stream_id": 1})");
   const WireStream cancelled = wire.collect(1);
   EXPECT_EQ(cancelled.error, "cancelled");
   EXPECT_EQ(length(), 1 + 1 + cancelled.tokens.size());
-  wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1, 2], "max_tokens": 500, "into": "b",
+  wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1, 2], "max_tokens": 1000000, "into": "b",
                          "timeout_ms": 30})");
   const WireStream late = wire.collect(1);
   EXPECT_EQ(late.error.rfind("timeout: ", 0), 0U);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "eventually.h"
 #include "fake_model.h"
 #include "lmtp/server/server.h"
 #include "ws_client.h"
@@ -18,6 +19,7 @@ namespace {
 
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
+using lmtp::testing::kEndless;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::WsClient;
 
@@ -107,14 +109,10 @@ TEST(Crowd, NothingIsLostAndAllIsFreed) {
   for (std::thread& thread : threads) thread.join();
   // What vanished clients had sent may still begin.
   const auto stats = [&] { return (*models->status(""))->stats; };
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  const auto is_free = [](const auto& now) {
+  EXPECT_TRUE(lmtp::testing::eventually([&] {
+    const engine::EngineStats now = stats();
     return now.num_running + now.num_waiting + now.num_blocks_pinned == 0;
-  };
-  while (!is_free(stats()) && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  EXPECT_TRUE(is_free(stats()));
+  }));
   EXPECT_EQ(stats().num_failed_steps, 0);
 }
 
@@ -188,23 +186,24 @@ TEST(Crowd, OverMoreModelsThanFitNothingIsLost) {
   }
   for (std::thread& thread : threads) thread.join();
   // No client is left, so all models are unloaded soon.
-  while (census->num_alive() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_TRUE(lmtp::testing::eventually([&] { return census->num_alive() == 0; }));
   EXPECT_LE(census->num_alive_max(), 2);
 }
 
 TEST(Crowd, StoppingAmidTrafficEndsEverything) {
   for (int round = 0; round < 5; ++round) {
-    FakeModelOptions model;
-    model.agent.step_time = std::chrono::microseconds(300);
+    const FakeModelOptions model = lmtp::testing::endless_model();
     const auto models = lmtp::testing::make_fake_models(model);
     ServerOptions options;
     options.port = 0;
     Server server(options, *models);
     ASSERT_TRUE(server.start().ok());
+    lmtp::testing::StepGate gate(model.agent.steps);
+    gate.let(50);  // little enough that nobody has much to read before the goodbye
     std::vector<std::unique_ptr<WsClient>> clients;
     for (int i = 0; i < 6; ++i) {
       clients.push_back(std::make_unique<WsClient>(server.port()));
-      for (int s = 0; s < kNumStreams; ++s) clients.back()->send(generate(s, i, 500));
+      for (int s = 0; s < kNumStreams; ++s) clients.back()->send(generate(s, i, kEndless));
     }
     clients[0]->next();
     std::vector<std::thread> readers;
@@ -217,7 +216,10 @@ TEST(Crowd, StoppingAmidTrafficEndsEverything) {
       });
     }
     server.stop_accepting();
-    if (round % 2 == 0) models->stop(0);
+    if (round % 2 == 0) {
+      gate.open();
+      models->stop(0);
+    }
     server.stop(std::chrono::steady_clock::now() + std::chrono::seconds(30));
     for (std::thread& reader : readers) reader.join();
     EXPECT_EQ(num_closed, 6);

@@ -1,7 +1,6 @@
 // FORK and BACKTRACK over real sockets: entries, text and stop strings, and what is refused.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +19,7 @@ using lmtp::testing::FakeModelOptions;
 using lmtp::testing::FakeTokenizer;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::Running;
+using lmtp::testing::StepGate;
 using lmtp::testing::Wire;
 
 // What a client has of a stream.
@@ -84,20 +84,18 @@ class Streams {
   std::map<StreamId, Held> held_;
 };
 
-// Its streams live long enough for what is sent to them, on a machine that does much else besides.
-FakeModelOptions slow_model(std::chrono::milliseconds step_time = std::chrono::milliseconds(10)) {
-  FakeModelOptions model;
-  model.agent.step_time = step_time;
-  return model;
-}
-
 TEST(Edits, ForksBeginWithTheTokensOfTheirStream) {
-  Running running(slow_model(std::chrono::milliseconds(25)));
+  const FakeModelOptions model;
+  Running running(model);
+  StepGate gate(model.agent.steps);
   Wire wire(running.server.port());
   Streams streams(wire);
   wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1, 2], "max_tokens": 120})");
+  gate.let(25);
   streams.wait_tokens(1, 20);
   wire.send(R"(FORK {"stream_id": 1, "streams": [2, 3], "params": {"max_tokens": 90}})");
+  wire.settle();
+  gate.open();
   for (const StreamId id : {1, 2, 3}) streams.wait_end(id);
   const auto tokens = FakeAgent::expected_tokens({1, 2}, 120, kFakeVocabSize);
   EXPECT_EQ(streams[1].tokens, tokens);
@@ -112,20 +110,27 @@ TEST(Edits, ForksBeginWithTheTokensOfTheirStream) {
 
 // The pieces that a client has after all of it are the text of the tokens that it has.
 TEST(Edits, TextAndStopStringsFollow) {
-  Running running(slow_model());
+  const FakeModelOptions model;
+  Running running(model);
+  StepGate gate(model.agent.steps);
   Wire wire(running.server.port());
   const FakeTokenizer tokenizer(kFakeVocabSize);
   Streams streams(wire);
   wire.send(R"(GENERATE {"stream_id": 1, "prompt": "Hé", "max_tokens": 150, "stop": "zqzq!"})");
+  gate.let(35);
   streams.wait_tokens(1, 30);
   wire.send(R"(FORK {"stream_id": 1, "streams": [2]})");
   wire.send(R"(BACKTRACK {"stream_id": 1, "drop": 13, "append": [97, 98, 99, 122, 113]})");
+  wire.settle();
+  gate.let(30);
   streams.wait_tokens(1, 45);
   wire.send(R"(FORK {"stream_id": 1, "streams": [3]})");
   // The stop string's end comes from the appended tokens, which end nothing, then it is dropped.
   wire.send(R"(BACKTRACK {"stream_id": 1, "append": [122, 113, 122, 113, 33]})");
   wire.send(R"(BACKTRACK {"stream_id": 2, "drop": 4})");
   wire.send(R"(FORK {"stream_id": 2, "streams": [5]})");  // before any entry tells of that
+  wire.settle();
+  gate.open();
   for (const StreamId id : {1, 2, 3, 5}) {
     streams.wait_end(id);
     std::vector<TokenId> shown = streams[id].tokens;
@@ -140,9 +145,10 @@ TEST(Edits, TextAndStopStringsFollow) {
 }
 
 TEST(Edits, WhatIsWrongIsSaidAndTheStreamGoesOn) {
-  FakeModelOptions model = slow_model(std::chrono::milliseconds(100));
+  FakeModelOptions model;
   model.engine.debug.max_chunk_tokens = 1;  // a SCORE lives for as many steps as it has tokens
-  Running running(std::move(model));
+  Running running(model);
+  StepGate gate(model.agent.steps);
   Wire wire(running.server.port());
   Streams streams(wire);
   wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1, 2], "max_tokens": 300})");
@@ -151,6 +157,8 @@ TEST(Edits, WhatIsWrongIsSaidAndTheStreamGoesOn) {
   const nlohmann::json scored = std::vector<TokenId>(300, 7);
   wire.send(R"(SCORE {"stream_id": 5, "prompt": [1], "scored": )" + scored.dump() + "}");
   wire.send(R"(SCORE {"stream_id": 6, "prompt": [1], "scored": ")" + std::string(300, 'a') + "\"}");
+  wire.settle();
+  gate.let(10);
   streams.wait_tokens(1, 3);
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"(FORK {"stream_id": 7, "streams": [8]})", "stream_id: 7 is not live"},
@@ -174,12 +182,16 @@ TEST(Edits, WhatIsWrongIsSaidAndTheStreamGoesOn) {
   };
   for (const auto& [message, error] : cases) {
     wire.send(message);
+    wire.settle();
+    gate.let(3);  // the engine may be who answers
     nlohmann::json entry = wire.next();
     while (!entry["is_msg"]) entry = wire.next();
     EXPECT_EQ(entry["error"].get<std::string>().substr(0, error.size()), error) << message;
     EXPECT_EQ(entry["code"], "invalid_request") << message;
   }
   wire.send(R"(FORK {"stream_id": 1, "streams": [8], "params": {"max_tokens": 1}})");
+  wire.settle();
+  gate.let(10);
   EXPECT_EQ(wire.next_of(8)["error"].get<std::string>().substr(0, 17), "max_tokens: is 1;");
   for (int i = 0; i < 3; ++i) {
     const nlohmann::json entry = wire.next_of(1);
@@ -189,6 +201,7 @@ TEST(Edits, WhatIsWrongIsSaidAndTheStreamGoesOn) {
   for (const StreamId id : {1, 4, 5, 6}) {
     wire.send("CANCEL {\"stream_id\": " + std::to_string(id) + "}");
   }
+  gate.open();
   running.wait_idle();
 }
 

@@ -1,16 +1,16 @@
 // What one connection can take from the others: from the outside, over real sockets and the null
-// agent, whose steps take as long as the test says.
+// agent, whose steps begin when the test says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "eventually.h"
 #include "fake_model.h"
 #include "lmtp/server/server.h"
 #include "ws_client.h"
@@ -18,7 +18,9 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::eventually;
 using lmtp::testing::FakeModelOptions;
+using lmtp::testing::StepGate;
 using lmtp::testing::WsClient;
 
 std::string ids(int first, int count) {
@@ -37,42 +39,36 @@ std::string score_message(StreamId id, int num_prompt, int first, int num_scored
          "], \"scored\": [" + ids(first, num_scored) + "]}";
 }
 
-// A connection that keeps so many SCOREs over one prompt in flight until it is destroyed.
+// A connection that has so many SCOREs over one prompt in flight after each refill().
 class ScoreFlood {
  public:
   ScoreFlood(std::uint16_t port, int num_in_flight, int num_prompt, int num_scored)
-      : client_(port), num_prompt_(num_prompt), num_scored_(num_scored) {
+      : client_(port),
+        num_in_flight_(num_in_flight),
+        num_prompt_(num_prompt),
+        num_scored_(num_scored) {
     client_.send(score_message(0, num_prompt, 0, num_scored));
     client_.collect(0);
-    for (int i = 0; i < num_in_flight; ++i) send_next();
-    thread_ = std::thread([this] { run(); });
   }
-  ~ScoreFlood() {
-    stop_ = true;
-    thread_.join();
-  }
-  ScoreFlood(const ScoreFlood&) = delete;
-  ScoreFlood& operator=(const ScoreFlood&) = delete;
 
- private:
-  void send_next() {
-    const int first = static_cast<int>(++last_id_ * 37 % 900);
-    client_.send(score_message(last_id_, num_prompt_, first, num_scored_));
-  }
-  void run() {
-    while (!stop_) {
-      const auto entry = client_.next();
-      if (!entry) return;
-      if (entry->finish_reason != FinishReason::kNone) send_next();
+  // As many as have been answered.
+  void refill() {
+    for (std::size_t num_left = client_.settle(); num_left > 0; --num_left) {
+      if (client_.next()->finish_reason != FinishReason::kNone) --num_now_;
+    }
+    for (; num_now_ < num_in_flight_; ++num_now_) {
+      const int first = static_cast<int>(++last_id_ * 37 % 900);
+      client_.send(score_message(last_id_, num_prompt_, first, num_scored_));
     }
   }
 
+ private:
   WsClient client_;
+  const int num_in_flight_;
   const int num_prompt_;
   const int num_scored_;
+  int num_now_ = 0;
   StreamId last_id_ = 0;
-  std::atomic<bool> stop_ = false;
-  std::thread thread_;
 };
 
 class FairnessTest : public ::testing::Test {
@@ -90,15 +86,32 @@ class FairnessTest : public ::testing::Test {
     options.port = 0;
     server_ = std::make_unique<Server>(options, *models_);
     ASSERT_TRUE(server_->start().ok());
-    while ((*models_->status(""))->state != registry::ModelState::kReady) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_TRUE(
+        eventually([&] { return (*models_->status(""))->state == registry::ModelState::kReady; }));
+  }
+  // One step at a time, with the flood as it was before each, until so many streams of the client
+  // have ended. Returns how many steps that took, at most so many.
+  static int step_until(int num_ends, int num_steps_max, WsClient& client, ScoreFlood& flood,
+                        StepGate& gate) {
+    int num_steps = 0;
+    while (num_ends > 0 && num_steps < num_steps_max) {
+      flood.refill();
+      gate.let(1);
+      ++num_steps;
+      if (!gate.wait_until_inside()) break;
+      for (std::size_t num_left = client.settle(); num_left > 0; --num_left) {
+        const auto entry = client.next();
+        EXPECT_EQ(entry->error, "");
+        num_ends -= entry->finish_reason != FinishReason::kNone ? 1 : 0;
+      }
     }
+    EXPECT_EQ(num_ends, 0) << "after " << num_steps << " steps";
+    return num_steps;
   }
   std::uint16_t port() const { return server_->port(); }
   engine::EngineStats stats() const { return (*models_->status(""))->stats; }
 
   // What agents look at until the models are gone.
-  std::atomic<bool> held_ = false;
   std::atomic<int> first_tokens_ = 0;
   std::atomic<int> most_tokens_ = 0;
   std::unique_ptr<registry::Registry> models_;
@@ -106,18 +119,13 @@ class FairnessTest : public ::testing::Test {
 };
 
 TEST_F(FairnessTest, AConnectionDoesNotUseUpAllRequestsAlone) {
-  std::promise<void> go;
-  FakeModelOptions model;
-  model.agent.before_step = [this, released = go.get_future().share()](const auto&) {
-    if (held_) released.wait();
-    return Result<void>();
-  };
+  const FakeModelOptions model;
   start(model, 16);
   WsClient greedy(port());
   WsClient other(port());
   other.send(generate(1, 0, 3, 1));
   EXPECT_EQ(other.collect(1).error, "") << "both are connected";
-  held_ = true;
+  StepGate gate(model.agent.steps);
   for (StreamId id = 1; id <= 16; ++id) greedy.send(generate(id, 10, 3, 400));
   for (StreamId id = 13; id <= 16; ++id) {
     const std::string error = greedy.collect(id).error;
@@ -125,81 +133,77 @@ TEST_F(FairnessTest, AConnectionDoesNotUseUpAllRequestsAlone) {
         << error;
   }
   for (StreamId id = 2; id <= 5; ++id) other.send(generate(id, 20, 3, 2));
-  go.set_value();
+  gate.open();
   for (StreamId id = 2; id <= 5; ++id) EXPECT_EQ(other.collect(id).error, "");
 }
 
 TEST_F(FairnessTest, AConnectionAloneMayUseAllRequests) {
-  std::promise<void> go;
-  FakeModelOptions model;
-  model.agent.before_step = [released = go.get_future().share()](const auto&) {
-    released.wait();
-    return Result<void>();
-  };
+  const FakeModelOptions model;
   start(model, 16);
+  StepGate gate(model.agent.steps);
   WsClient alone(port());
   WsClient(port()).drop();
   WsClient(port()).close();  // with a close frame, as libraries do
   for (StreamId id = 1; id <= 12; ++id) alone.send(generate(id, 10, 3, 2));
   // That the other one has gone is noticed soon. A refusal comes before what is answered next.
-  for (bool refused = true; refused;) {
+  EXPECT_TRUE(eventually([&] {
     alone.send(generate(13, 10, 3, 2));
-    alone.send(R"(MODEL_INFO {"stream_id": 99})");
-    refused = !alone.next()->is_msg;
-    if (refused) alone.next();
-  }
+    if (alone.settle() == 0) return true;
+    alone.next();
+    return false;
+  }));
   for (StreamId id = 14; id <= 16; ++id) alone.send(generate(id, 10, 3, 2));
-  go.set_value();
+  gate.open();
   for (StreamId id = 1; id <= 16; ++id) EXPECT_EQ(alone.collect(id).error, "");
 }
 
 TEST_F(FairnessTest, AFloodOfCachedScoresStarvesNobody) {
   FakeModelOptions model;
   model.agent.num_blocks = 1000;
-  model.agent.step_time = std::chrono::milliseconds(10);  // so that the flood is always there
   start(model);
-  const ScoreFlood flood(port(), 256, 64, 16);
+  ScoreFlood flood(port(), 256, 64, 16);
+  StepGate gate(model.agent.steps);
+  for (int i = 0; i < 2; ++i) flood.refill();  // the first is done when the second is
   WsClient other(port());
-  const auto before = stats().num_steps;
   other.send(generate(1, 450, 40, 4));
-  EXPECT_EQ(other.collect(1).error, "");
-  EXPECT_LE(stats().num_steps - before, 400) << "it takes five, and what the sockets take";
+  other.settle();
+  EXPECT_LE(step_until(1, 400, other, flood, gate), 400) << "it takes five alone";
 }
 
 TEST_F(FairnessTest, APreemptedStreamIsNotOvertakenForEver) {
   FakeModelOptions model;
   model.agent.num_blocks = 35;  // a context, and two more
-  model.agent.step_time = std::chrono::milliseconds(4);
   start(model);
+  ScoreFlood flood(port(), 256, 0, 17);
+  StepGate gate(model.agent.steps);
   WsClient reader(port());
   for (StreamId id = 1; id <= 3; ++id) reader.send(generate(id, static_cast<int>(id), 3, 200));
-  while (stats().num_running < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const ScoreFlood flood(port(), 256, 0, 17);
-  for (int num_ended = 0; num_ended < 3;) {
-    const auto entry = reader.next();
-    ASSERT_TRUE(entry.has_value());
-    ASSERT_EQ(entry->error, "");
-    num_ended += entry->finish_reason != FinishReason::kNone ? 1 : 0;
-  }
+  reader.settle();
+  gate.let(3);
+  ASSERT_TRUE(gate.wait_until_inside());
+  EXPECT_EQ(stats().num_running, 3);
+  EXPECT_LE(step_until(3, 600, reader, flood, gate), 600) << "two streams after one another";
   EXPECT_GT(stats().num_preemptions, 0);
-  EXPECT_LE(stats().num_steps, 600) << "two streams after one another, and what the sockets take";
 }
 
 TEST_F(FairnessTest, AConnectionBeneathItsShareRunsBeforeOthersEnd) {
   FakeModelOptions model;
   model.agent.num_blocks = 1000;
-  model.agent.step_time = std::chrono::milliseconds(5);
   model.engine.batch.max_tokens = 8;
   start(model);
+  StepGate gate(model.agent.steps);
   WsClient greedy(port());
   for (StreamId id = 1; id <= 8; ++id) greedy.send(generate(id, static_cast<int>(id), 3, 500));
-  while (stats().num_running < 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const auto before = stats().num_generated_tokens;
+  greedy.settle();
+  gate.let(10);
+  ASSERT_TRUE(gate.wait_until_inside());
+  EXPECT_EQ(stats().num_running, 8);
   WsClient other(port());
   other.send(generate(1, 700, 3, 3));
-  EXPECT_EQ(other.collect(1).error, "");
+  other.settle();
   // 64 steps are 512 tokens; the others' whole run is 4000.
-  EXPECT_LT(stats().num_generated_tokens - before, 2000);
+  gate.let(250);
+  EXPECT_EQ(other.collect(1).error, "");
 }
 
 TEST_F(FairnessTest, ALonePromptIsBoundedByItsTime) {
@@ -207,48 +211,39 @@ TEST_F(FairnessTest, ALonePromptIsBoundedByItsTime) {
   model.agent.before_step = [this](const scheduler::StepPlan& plan) {
     if (first_tokens_ == 0) first_tokens_ = plan.num_tokens;
     most_tokens_ = std::max(most_tokens_.load(), plan.num_tokens);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2 * plan.num_tokens));
+    std::this_thread::sleep_for(std::chrono::microseconds(200 * plan.num_tokens));
     return Result<void>();
   };
+  model.engine.debug.max_alone_ms = 30;
   start(model);
   WsClient client(port());
   client.send(generate(1, 0, 450, 1));
   EXPECT_EQ(client.collect(1).error, "");
   EXPECT_LE(first_tokens_, 64) << "it is not known yet how long tokens take";
-  EXPECT_LE(most_tokens_, 150) << "of 2 ms each";
+  EXPECT_LE(most_tokens_, 150) << "of 0.2 ms each, at least";
 }
 
 // The step under way ends, and nothing of the prompt is computed behind it.
 TEST_F(FairnessTest, ALonePromptIsGivenUpBetweenItsSteps) {
   constexpr int kNumPrompt = 450;
   for (const bool leaves : {false, true}) {
-    std::atomic<bool> begun = false;
-    held_ = true;
-    FakeModelOptions model;
-    model.agent.before_step = [&](const scheduler::StepPlan&) {
-      begun = true;
-      while (held_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return Result<void>();
-    };
+    const FakeModelOptions model;
     start(model);
+    StepGate gate(model.agent.steps);
     WsClient client(port());
     client.send(generate(1, 0, kNumPrompt, 1));
-    while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    // What is answered last is answered when the engine has been told.
+    ASSERT_TRUE(gate.wait_until_inside());
     if (leaves) {
       client.half_close();
-      EXPECT_FALSE(client.read().has_value());
-      held_ = false;
+      EXPECT_FALSE(client.read().has_value()) << "the engine has been told before";
+      gate.open();
     } else {
       client.send(R"(CANCEL {"stream_id": 1})");
-      client.send("END");
-      EXPECT_FALSE(client.next()->stream_id.has_value());
-      held_ = false;
+      client.settle();
+      gate.open();
       EXPECT_EQ(client.collect(1).error, "cancelled");
     }
-    while (stats().num_running + stats().num_waiting > 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    ASSERT_TRUE(eventually([&] { return stats().num_running + stats().num_waiting == 0; }));
     WsClient asking(port());
     asking.send(R"(MODEL_INFO {"stream_id": 9})");
     const std::string answer = asking.read().value_or("");

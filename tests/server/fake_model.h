@@ -24,12 +24,21 @@ inline const FakeTokenizer& fake_tokenizer() {
 struct FakeModelOptions {
   FakeAgentOptions agent;
   engine::EngineOptions engine;
+  int context_length = kFakeContext;
   // If valid, loading reports 40 percent and then waits for it.
   std::shared_future<void> load_gate;
   std::function<registry::LoadedTokenizer()> load_tokenizer;  // empty: a FakeTokenizer
   registry::LoadControllers load_controllers;                 // empty: none are run
   std::vector<std::string> notes;                             // in what MODEL_INFO answers
 };
+
+// Has streams of kEndless tokens.
+inline FakeModelOptions endless_model() {
+  FakeModelOptions options;
+  options.agent.num_blocks = kEndlessBlocks;
+  options.context_length = kEndlessContext;
+  return options;
+}
 
 inline FakeModelOptions with_controllers(std::shared_ptr<aici::Runtime> runtime) {
   FakeModelOptions options;
@@ -43,6 +52,7 @@ inline registry::ServedModel make_fake_model(const std::string& name,
                                              FakeModelOptions options = {}) {
   registry::ServedModel model = fake_served_model(name);
   model.options = options.engine;
+  model.limits.context_length = options.context_length;
   options.agent.vocab_size = kFakeVocabSize;
   if (options.agent.eos_id >= 0) model.limits.eos_ids = {options.agent.eos_id};
   if (options.load_tokenizer) model.load_tokenizer = options.load_tokenizer;

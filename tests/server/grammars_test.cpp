@@ -2,7 +2,6 @@
 // nothing of them.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -24,6 +23,7 @@ using lmtp::testing::HttpClient;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::kJsonType;
 using lmtp::testing::Running;
+using lmtp::testing::StepGate;
 using lmtp::testing::Wire;
 using lmtp::testing::WireStream;
 using nlohmann::json;
@@ -152,15 +152,19 @@ std::string take(const json& entry, Pieces& pieces) {
 
 TEST_F(Grammars, EditsKeepTheGrammar) {
   FakeModelOptions model = ending_model();
-  model.agent.step_time = std::chrono::milliseconds(10);
-  const Running running(std::move(model));
+  model.engine.mask_wait_ms = 60'000;  // a token a step, then
+  const Running running(model);
+  StepGate gate(model.agent.steps);
   Wire wire(running.server.port());
   const std::string pattern = "([a-f]{4} ){30}!";
   Pieces pieces;
   wire.send(generate(1, regex(pattern), {{"max_tokens", 300}}));
+  gate.let(12);
   for (int i = 0; i < 8; ++i) take(wire.next_of(1), pieces);
   wire.send(R"(FORK {"stream_id": 1, "streams": [2]})");
   wire.send(R"(BACKTRACK {"stream_id": 1, "drop": 3})");
+  wire.settle();
+  gate.open();
   for (int num_ended = 0; num_ended < 2;) {
     const json entry = wire.next();
     ASSERT_FALSE(entry.is_null());
@@ -178,13 +182,17 @@ TEST_F(Grammars, EditsKeepTheGrammar) {
 
 TEST_F(Grammars, AppendedTokensThatItForbidsEndTheirStreamAlone) {
   FakeModelOptions model = ending_model();
-  model.agent.step_time = std::chrono::milliseconds(10);
-  const Running running(std::move(model));
+  model.engine.mask_wait_ms = 60'000;  // a token a step, then
+  const Running running(model);
+  StepGate gate(model.agent.steps);
   Wire wire(running.server.port());
   Pieces pieces;
   wire.send(generate(1, regex("[a-f]{150}"), {{"max_tokens", 300}}));
+  gate.let(5);
   take(wire.next_of(1), pieces);
   wire.send(R"(BACKTRACK {"stream_id": 1, "append": [90, 90]})");
+  wire.settle();
+  gate.open();
   std::string end;
   while (end.empty()) end = take(wire.next_of(1), pieces);
   EXPECT_EQ(end, "constraint");

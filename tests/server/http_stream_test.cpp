@@ -27,10 +27,11 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::endless_model;
 using lmtp::testing::FakeAgent;
-using lmtp::testing::FakeModelOptions;
 using lmtp::testing::http_request;
 using lmtp::testing::HttpClient;
+using lmtp::testing::kEndless;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::Running;
 using lmtp::testing::WsClient;
@@ -137,8 +138,6 @@ TEST_P(HttpStream, BeforeHttp11TheEndIsTheConnections) {
 }
 
 TEST_P(HttpStream, AClientThatGoesEndsItsStream) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(20);  // ten seconds for all that is asked for
   const std::vector<void (*)(HttpClient&)> ways = {
       [](HttpClient& client) { client.close(); },
       [](HttpClient& client) { client.reset(); },
@@ -148,18 +147,14 @@ TEST_P(HttpStream, AClientThatGoesEndsItsStream) {
         client.reset();
       },
   };
-  Running running(model, {}, add_tokens);
-  std::int64_t num_before = 0;
+  Running running(endless_model(), {}, add_tokens);
   for (const auto& go : ways) {
     HttpClient client(running.server.port());
-    client.send(http_request("POST /tokens", "500"));
+    client.send(http_request("POST /tokens", std::to_string(kEndless)));
     EXPECT_NE(client.read_until("data: "), "");
     EXPECT_GT(running.stats().num_running, 0);
     go(client);
     running.wait_idle();
-    const std::int64_t num_generated = running.stats().num_generated_tokens - num_before;
-    num_before += num_generated;
-    EXPECT_LT(num_generated, 500);
   }
 }
 

@@ -13,18 +13,22 @@
 #include <string>
 #include <thread>
 
+#include "eventually.h"
 #include "running_server.h"
 #include "ws_client.h"
 
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::endless_model;
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
 using lmtp::testing::generate;
 using lmtp::testing::http_exchange;
+using lmtp::testing::kEndless;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::Running;
+using lmtp::testing::StepGate;
 using lmtp::testing::WsClient;
 
 TEST(Server, StreamsTokensAndScores) {
@@ -89,16 +93,19 @@ TEST(Server, APromptOfManyMegabytesIsRefusedInTheOrderOfTheStreams) {
 }
 
 TEST(Server, FaultsLeaveTheConnectionAndItsStreamsAlone) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::microseconds(200);
+  const FakeModelOptions model;
   Running running(model);
+  StepGate gate(model.agent.steps);
   WsClient client(running.server.port());
   client.send(generate(1, 100));
+  gate.let(50);
   for (const char* text : {"", "GENERATE", "X {}", "GENERATE [1]", R"(SCORE {"stream_id": 4})"}) {
     client.send(text);
   }
   client.send_binary("GENERATE {}");
   client.send_binary("");
+  client.settle();
+  gate.open();
   int num_errors = 0;
   std::vector<TokenId> tokens;
   while (tokens.size() < 100 || num_errors < 7) {
@@ -140,12 +147,10 @@ TEST(Server, ATooLargeMessageClosesWith1009AndNamesTheLimit) {
 }
 
 TEST(Server, ADroppedConnectionFreesItsStreams) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(10);
-  Running running(model);
+  Running running(endless_model());
   for (const bool orderly : {false, true}) {
     WsClient client(running.server.port());
-    for (StreamId id = 0; id < 20; ++id) client.send(generate(id, 400));
+    for (StreamId id = 0; id < 20; ++id) client.send(generate(id, kEndless));
     while (client.next()->is_msg) {  // notices of the loading
     }
     EXPECT_GT(running.stats().num_running, 0);
@@ -155,11 +160,9 @@ TEST(Server, ADroppedConnectionFreesItsStreams) {
 }
 
 TEST(Server, CancelEndsOneStreamOnly) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(10);
-  Running running(model);
+  Running running(endless_model());
   WsClient client(running.server.port());
-  client.send(generate(1, 500));
+  client.send(generate(1, kEndless));
   client.send(generate(2, 20));
   client.next();
   client.send(R"(CANCEL {"stream_id": 1})");
@@ -184,13 +187,17 @@ TEST(Server, AClientThatDoesNotReadIsClosedAndOthersGoOn) {
   Running running({}, options);
   WsClient slow(running.server.port(), 4096);
   // Answers of some 150 bytes, together more than the kernel's buffers hold.
-  const std::string wrong(33, 'X');
-  for (int i = 0; i < 60000; ++i) slow.send(wrong);
+  const std::string frame = "\x81" + std::string(1, '\xA1') + std::string(4, '\0');
+  std::string all;  // at once, since it has seconds to read the reason once it is closed
+  for (int i = 0; i < 60000; ++i) all += frame + std::string(33, 'X');
   WsClient other(running.server.port());
-  for (int i = 0; i < 10; ++i) {
-    other.send(generate(1, 10));
-    ASSERT_EQ(other.collect(1).tokens.size(), 10U);
-  }
+  const auto others = std::async(std::launch::async, [&] {
+    for (int i = 0; i < 10; ++i) {
+      other.send(generate(1, 10));
+      EXPECT_EQ(other.collect(1).tokens.size(), 10U);
+    }
+  });
+  slow.send_raw(all);
   while (slow.read()) {
   }
   EXPECT_EQ(slow.close_code(), 1008);
@@ -234,7 +241,7 @@ TEST(Server, AHostThatIsNotOursIsOneClearLine) {
 TEST(Server, SpeaksHttpOnTheSamePort) {
   Running running;
   const std::uint16_t port = running.server.port();
-  while (!running.models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(lmtp::testing::eventually([&] { return running.models->healthy(); }));
   const std::string close = " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
   EXPECT_EQ(http_exchange(port, "GET /health" + close + "\r\n").rfind("HTTP/1.1 200", 0), 0U);
   EXPECT_EQ(http_exchange(port, "GET /" + close + "\r\n").rfind("HTTP/1.1 200", 0), 0U);

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <map>
 #include <set>
@@ -17,6 +16,7 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::endless_model;
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
 using lmtp::testing::FakeTokenizer;
@@ -203,11 +203,9 @@ TEST(TextStreams, SamplesShareAStream) {
 }
 
 TEST(TextStreams, CancelEndsAllSamples) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(10);
-  Running running(model);
+  Running running(endless_model());
   Wire wire(running.server.port());
-  wire.send(generate(1, R"("prompt": "x", "max_tokens": 400, "n": 4)"));
+  wire.send(generate(1, R"("prompt": "x", "max_tokens": 1000000, "n": 4)"));
   EXPECT_TRUE(wire.next_of(1).contains("token"));
   nlohmann::json again = wire.ask(1, R"(TOKENIZE {"stream_id": 1, "text": "x"})");
   while (!again["is_msg"]) again = wire.next_of(1);
@@ -232,14 +230,12 @@ TEST(TextStreams, AcceptedSaysWhatTheServerChose) {
 }
 
 TEST(Timeouts, EndAStreamThatRunsAndNoOther) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(2);
-  Running running(model);
+  Running running(endless_model());
   Wire wire(running.server.port());
-  wire.send(generate(1, R"("prompt": [1], "max_tokens": 500, "timeout_ms": 100)"));
+  wire.send(generate(1, R"("prompt": [1], "max_tokens": 1000000, "timeout_ms": 100)"));
   wire.send(generate(2, R"("prompt": [1], "max_tokens": 120, "timeout_ms": 86400000)"));
   wire.send(generate(3, R"("prompt": [1], "max_tokens": 120, "first_token_timeout_ms": 60000)"));
-  wire.send(generate(4, R"("prompt": [1], "max_tokens": 500, "n": 2, "timeout_ms": 90)"));
+  wire.send(generate(4, R"("prompt": [1], "max_tokens": 1000000, "n": 2, "timeout_ms": 90)"));
   std::map<int, std::string> errors;
   std::map<int, int> num_tokens;
   int num_ends = 0;

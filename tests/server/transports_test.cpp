@@ -137,10 +137,8 @@ TEST(Lines, AreAllAnsweredBeforeTheEnd) {
 }
 
 TEST(Lines, AreToldThatTheServerDrains) {
-  FakeModelOptions model;
-  model.agent.step_time = std::chrono::milliseconds(5);
-  LineServer server(model);
-  server.send(generate(1, 500, R"(, "notices": true)"));
+  LineServer server(lmtp::testing::endless_model());
+  server.send(generate(1, lmtp::testing::kEndless, R"(, "notices": true)"));
   while (!server.next().contains("token")) continue;
   std::thread stop([&] { server.running().models->stop(60'000); });
   nlohmann::json entry = server.next();

@@ -2,12 +2,11 @@
 // streams, and whether these are WebSockets or HTTP requests.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "eventually.h"
 #include "http_client.h"
 #include "running_server.h"
 #include "ws_client.h"
@@ -15,10 +14,12 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::eventually;
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
 using lmtp::testing::HttpClient;
 using lmtp::testing::Running;
+using lmtp::testing::StepGate;
 using lmtp::testing::WsClient;
 
 constexpr int kNumWebSockets = 24;
@@ -35,22 +36,10 @@ double metric(std::uint16_t port, const std::string& name) {
 }
 
 TEST(WakeUps, AStepIsOneWhateverTheNumberOfConnections) {
-  std::promise<void> load;
-  std::promise<void> all_run;
-  std::promise<void> go_on;
-  bool told = false;  // the engine's thread alone
   FakeModelOptions model;
-  model.load_gate = load.get_future().share();
   model.agent.num_blocks = 4096;
-  model.agent.step_time = std::chrono::microseconds(500);
-  model.agent.before_step = [&](const scheduler::StepPlan& plan) -> Result<void> {
-    if (plan.rows.size() < kNumWebSockets + kNumHttp || told) return {};
-    told = true;
-    all_run.set_value();
-    go_on.get_future().wait();
-    return {};
-  };
   Running running(model);
+  StepGate gate(model.agent.steps);
   const std::uint16_t port = running.server.port();
   std::vector<std::unique_ptr<HttpClient>> requests;
   for (int i = 0; i < kNumHttp; ++i) {
@@ -67,15 +56,15 @@ TEST(WakeUps, AStepIsOneWhateverTheNumberOfConnections) {
   for (int i = 0; i < kNumWebSockets; ++i) {
     clients.push_back(std::make_unique<WsClient>(port));
     clients.back()->send(lmtp::testing::generate(7, kNumTokens));
-    const auto entry = clients.back()->next();
-    ASSERT_TRUE(entry.has_value());
-    EXPECT_EQ(entry->status, "loading");
+    clients.back()->settle();
   }
-  load.set_value();
-  ASSERT_EQ(all_run.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  ASSERT_TRUE(eventually([&] {  // the HTTP requests are read meanwhile
+    gate.let(1);
+    return gate.wait_until_inside() && running.stats().num_running == kNumWebSockets + kNumHttp;
+  }));
   const double wakeups_before = metric(port, "lmtp_wakeups_total");
   const double steps_before = metric(port, "lmtp_steps_total");
-  go_on.set_value();
+  gate.open();
   for (const auto& client : clients) {
     EXPECT_EQ(client->collect(7).tokens,
               FakeAgent::expected_tokens({1, 2, 3}, kNumTokens, lmtp::testing::kFakeVocabSize));

@@ -30,6 +30,7 @@ class Wire {
   explicit Wire(std::uint16_t port) : client_(port) {}
 
   void send(const std::string& text) { client_.send(text); }
+  void settle() { client_.settle(); }
 
   // The next entry, with "is_msg"; null where the connection has closed.
   nlohmann::json next() {

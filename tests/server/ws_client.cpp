@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
@@ -10,6 +11,8 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket.hpp>
 #include <chrono>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "lmtp/tls/stream.h"
@@ -135,21 +138,39 @@ std::optional<std::string> WsClient::read() {
   return beast::buffers_to_string(buffer.data());
 }
 
+bool WsClient::read_entries() {
+  const std::optional<std::string> message = read();
+  if (!message) return false;
+  last_message_ = *message;
+  auto parsed = protocol::parse_server_message(*message);
+  if (!parsed) {
+    ADD_FAILURE() << parsed.error().message << ": " << *message;
+    return false;
+  }
+  std::ranges::move(*parsed, std::back_inserter(entries_));
+  return true;
+}
+
 std::optional<protocol::ServerEntry> WsClient::next() {
   while (entries_.empty()) {
-    const std::optional<std::string> message = read();
-    if (!message) return std::nullopt;
-    last_message_ = *message;
-    auto parsed = protocol::parse_server_message(*message);
-    if (!parsed) {
-      ADD_FAILURE() << parsed.error().message << ": " << *message;
-      return std::nullopt;
-    }
-    entries_ = *std::move(parsed);
+    if (!read_entries()) return std::nullopt;
   }
   protocol::ServerEntry entry = std::move(entries_.front());
   entries_.erase(entries_.begin());
   return entry;
+}
+
+std::size_t WsClient::settle() {
+  constexpr StreamId kAsked = 1'000'000'007;
+  send("MODEL_INFO {\"stream_id\": " + std::to_string(kAsked) + "}");
+  const auto answer = [&] {
+    return std::ranges::find(entries_, kAsked, &protocol::ServerEntry::stream_id);
+  };
+  while (answer() == entries_.end()) {
+    if (!read_entries()) return entries_.size();
+  }
+  entries_.erase(answer());
+  return entries_.size();
 }
 
 WsClient::Outcome WsClient::collect(StreamId id) {

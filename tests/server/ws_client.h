@@ -2,6 +2,7 @@
 // take half a minute a file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,6 +34,10 @@ class WsClient {
   // The next entry of any message; nothing where the connection has closed.
   std::optional<protocol::ServerEntry> next();
 
+  // Until the server has done what was sent before: an engine has been told what was for it.
+  // Returns how many entries are there for next(). REQUIRES: the model is ready.
+  std::size_t settle();
+
   struct Outcome {
     std::vector<TokenId> tokens;
     std::vector<float> logprobs;
@@ -55,6 +60,9 @@ class WsClient {
 
  private:
   struct Connection;
+
+  // Whether another message's entries are there.
+  bool read_entries();
 
   const std::unique_ptr<Connection> connection_;
   std::vector<protocol::ServerEntry> entries_;

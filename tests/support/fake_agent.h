@@ -14,13 +14,13 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lmtp/base/check.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/slot_table.h"
+#include "step_gate.h"
 
 namespace lmtp::testing {
 
@@ -33,16 +33,24 @@ inline std::shared_ptr<const Adapter> fake_adapter(const std::string& name, int 
   return std::make_shared<FakeAdapter>(name, num_blocks);
 }
 
+// The tokens of a stream that does not end while a test runs: each step checks all that came
+// before, so that so many take hours.
+inline constexpr int kEndless = 1'000'000;
+inline constexpr int kEndlessContext = kEndless + 512;
+// The cache for one, and for others beside it.
+inline constexpr int kEndlessBlocks = kEndlessContext / kBlockSize + 128;
+
 struct FakeAgentOptions {
   int vocab_size = 1000;
   int num_blocks = 64;
   int num_host_blocks = 0;
   std::chrono::nanoseconds fetch_time{0};
-  std::chrono::microseconds step_time{0};   // slept in each step
   std::chrono::nanoseconds device_wait{0};  // reported of each step
   TokenId eos_id = -1;                      // < 0: none
   bool runs_ahead = false;                  // as an agent of a device: see ModelAgent
-  // Called at the start of each step; an error fails the step.
+  // Of all agents that are made with this and with copies of it: where a StepGate holds them.
+  std::shared_ptr<StepLock> steps = std::make_shared<StepLock>();
+  // Called at the start of each step, which no gate holds; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
   bool fails_in_forward = false;  // such an error is forward()'s; else collect()'s
   // Called behind it, with what runs in the slots.
@@ -234,6 +242,7 @@ class FakeAgent : public scheduler::ModelAgent {
   }
 
   Result<scheduler::StepResult> compute(const scheduler::StepPlan& plan) {
+    options_.steps->pass();
     if (options_.before_step) {
       if (Result<void> ok = options_.before_step(plan); !ok) return ok.error();
     }
@@ -242,7 +251,6 @@ class FakeAgent : public scheduler::ModelAgent {
     }
     load(plan);
     if (options_.on_step) options_.on_step(plan, slots_);
-    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
     scheduler::StepResult result;
     result.device_wait = options_.device_wait;
     hashes_.clear();
