@@ -143,6 +143,10 @@ BROKEN = [
     ("braces", "src/cache/loop.cpp", "void f() {\n  for (int a : {1})\n    g(a);\n}\n"),
     ("braces", "src/cache/two.cpp", "void f() {\n  while (g()) h(\n      1);\n}\n"),
     ("braces", "src/cache/fits.cpp", "void f() {\n  if (g(\")\")) {\n    h();\n  }\n}\n"),
+    ("sleeps", "tests/cache/sleeps_test.cpp", "void f() { std::this_thread::sleep_for(1ms); }\n"),
+    ("sleeps", "tests/cache/usleep.h", "#pragma once\nvoid f() { usleep(5); }\n"),
+    ("sleeps", "tests/cache/step_test.cpp", "void f() { agent.step_time = 1ms; }\n"),
+    ("sleeps", "tests/engine/engine_test.cpp", "int a;\n"),  # is allowed to and does not
     ("launch-shapes", "kernels/cuda/gap.cu", "Grid a = {.x = 1, .z = b({.x = 2})};\n"),
     ("launch-shapes", "kernels/cuda/outer_gap.cu",
      "auto a = f({.grid = {.z = 1},\n .cluster = 2});\n"),
@@ -162,6 +166,11 @@ ALLOWED = [
      "    b();  // " + "x" * 84 + "\n  }\n"
      "  for (;;) {\n    const int a = b();\n  }\n}\n#define A \\\n  if (a) \\\n    b()\n"),
     ("kernels/cuda/shape.cu", "auto a = f({.grid = {.x = 1, .y = 2}, .num_threads = 3});\n"),
+    ("tests/engine/engine_test.cpp", "void f() { std::this_thread::sleep_for(1ms); }\n"),
+    ("tests/support/eventually.h", "#pragma once\nvoid f() { sleep_for(1ms); }\n"),
+    ("tests/cache/comment_test.cpp", "// sleep(1)\nint num_sleep(int);\n"),
+    ("tests/aici/runtime_test.cpp", "void f() { options.step_time = 1ms; }\n"),
+    ("src/cache/sleeps.cpp", "void f() { std::this_thread::sleep_for(1ms); }\n"),
     ("src/model/torch.cpp", "#include <ATen/ops/linear.h>\n"),
     ("src/model/kernel.cpp", '#include "kernels/linear.h"\n'),
     ("src/server/json.cpp", "#include <nlohmann/json.hpp>\n"),  # public in base

@@ -6,7 +6,7 @@
 
 Rules: deps, private, resolve, library (includes); module, unused, table (what CMake declares:
 modules.py); function-length, file-length, columns, trailing-space, pragma-once, preprocessor,
-braces (braces.py).
+braces (braces.py), launch-shapes (launch_shapes.py), sleeps (sleeps.py).
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 import braces
 import launch_shapes
 import modules as cmake
+import sleeps
 
 MAX_COLUMNS = 100
 MAX_FILE_LINES = 500
@@ -154,6 +155,8 @@ def check_text(path, text):
     if path.suffix in CPP_SUFFIXES:
         for number, message in braces.findings(text, strip_comments_and_strings(text)):
             yield Finding(path, number, "braces", message)
+        for number, message in sleeps.findings(str(path), strip_comments_and_strings(text)):
+            yield Finding(path, number, "sleeps", message)
     if path.suffix in {".cu", ".cuh"}:
         for number, message in launch_shapes.findings(strip_comments_and_strings(text)):
             yield Finding(path, number, "launch-shapes", message)

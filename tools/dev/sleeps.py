@@ -1,0 +1,57 @@
+"""Finds tests that sleep, for tidy.py: how long is enough depends on what the machine does.
+
+A test holds steps by StepGate (tests/support/step_gate.h), waits by eventually(), and gives times
+where a class takes them.
+"""
+
+import re
+
+SLEEP = re.compile(r"\b(?:sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
+STEP_TIME = re.compile(r"\bstep_time\b")
+
+# Who sleeps and may; each says why.
+ALLOWED = {
+    "tests/engine/engine_test.cpp": "steps whose time is measured and bounds the next ones",
+    "tests/engine/masks_test.cpp": "masks that take so long that steps wait for them",
+    "tests/server/fairness_test.cpp": "steps whose time is measured and bounds the next ones",
+    # To be mended: they wait for another thread or for a timeout.
+    "tests/agent/kv_pages_test.cpp": "waits for a thread",
+    "tests/agent/tensor_parallel_test.cpp": "waits for threads to end",
+    "tests/aici/embedded_test.cpp": "a timeout of the runtime",
+    "tests/aici/player.h": "a client that pauses",
+    "tests/aici/process_runtime_test.cpp": "waits for a process",
+    "tests/client/client_test.cpp": "waits for a thread",
+    "tests/client/retrying_client_test.cpp": "waits for a thread",
+    "tests/kernels/worker_pool_test.cpp": "idle threads",
+    "tests/model/kv_pages_test.cpp": "waits for a thread",
+    "tests/model/rank_group_test.cpp": "ranks that are late",
+    "tests/registry/model_stress_test.cpp": "a pause between requests",
+    "tests/registry/registry_fixture.h": "waits for a thread",
+    "tests/registry/registry_test.cpp": "waits for threads",
+    "tests/registry/request_ways_test.cpp": "waits for a thread",
+    "tests/registry/static_registry_test.cpp": "waits for a thread",
+    "tests/server/controllers_test.cpp": "waits for a thread",
+    "tests/server/hostile_test.cpp": "clients that are slow",
+    "tests/server/http_test.cpp": "waits for a thread",
+    "tests/server/keys_test.cpp": "waits for a thread",
+    "tests/server/out_of_memory_test.cpp": "waits for a thread",
+    "tests/server/running_server.h": "waits for a thread",
+    "tests/trace/trace_test.cpp": "waits for a thread",
+}
+
+
+def findings(path, stripped):
+    """(line, message) in the C++ file at `path`; comments and strings of `stripped` are blank."""
+    if not path.startswith("tests/") or path.startswith("tests/support/"):
+        return
+    has_sleep = False
+    for number, line in enumerate(stripped.splitlines(), 1):
+        if SLEEP.search(line):
+            has_sleep = True
+            if path not in ALLOWED:
+                yield number, "tests do not sleep: StepGate holds steps, eventually() waits"
+        # AICI's runtimes have an option of that name.
+        if STEP_TIME.search(line) and not path.startswith("tests/aici/"):
+            yield number, "steps do not take a time of their own in tests: StepGate holds them"
+    if path in ALLOWED and not has_sleep:
+        yield 1, "does not sleep any more: take it off ALLOWED in tools/dev/sleeps.py"
