@@ -57,11 +57,12 @@ KNOWN = {
     "Kimi-K2-Instruct/tools",  # sandbox
     "Kimi-K2-Thinking/tools",  # sandbox
     *(f"fireworks-ai-llama-3-firefunction-v2/{kind}" for kind in CHATS),  # wants datetime
+    *(f"google-translategemma-4b-it/{kind}" for kind in ("one", "no_thinking")),  # wants languages
     "llama-cpp-deepseek-r1/tools",  # arguments
     "meetkai-functionary-medium-v3.1/tools",  # how Python prints an object
     "meetkai-functionary-medium-v3.2/tools",  # arguments
 }
-ALIKE_LEAST = 300  # of the 71 templates times the chats above, beside those that both refuse
+ALIKE_LEAST = 300  # of the 73 templates times the chats above, beside those that both refuse
 
 
 def by_transformers(template, chat):

@@ -116,11 +116,13 @@ def answer(folder, line, noted=False):
 
 
 def test_what_speaks_over_stdio_is_reached_by_nobody_else():
-    done = subprocess.run(
-        [bin_dir() / "lmtp-serve", "demo", "--stdio"], input="", capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "")
-    assert " ready on " in done.stderr and "to talk to it" not in done.stderr
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [bin_dir() / "lmtp-serve", "demo", "--stdio"]
+    with subprocess.Popen(command, text=True, **pipes) as server:
+        assert any(" ready on " in line for line in server.stderr)
+        written, log = server.communicate()  # its input ends
+    assert (server.returncode, written) == (0, "")
+    assert "to talk to it" not in log
 
 
 class Setup:
