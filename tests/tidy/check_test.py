@@ -49,7 +49,8 @@ class Check(unittest.TestCase):
             folder = name.split("_")[0]
             path = f"build/dev/tests/{folder}/CTestTestfile.cmake"
             old = (self.root / path).read_text() if (self.root / path).exists() else ""
-            self.write(path, f'{old}add_test([=[{name}]=] "{self.root}/{command}" "--x=1")\n'
+            timed = '"/usr/bin/time" "-o" "times/x" "-f" "%U %S %e" ' * (folder == "cache")
+            self.write(path, f'{old}add_test([=[{name}]=] {timed}"{self.root}/{command}" "--x=1")\n'
                        f'set_tests_properties([=[{name}]=] PROPERTIES  COST "9" ENVIRONMENT "A=1" '
                        f'LABELS "{labels}" TIMEOUT "9")\n')  # fmt: skip
 
