@@ -117,11 +117,12 @@ class HttpClient {
   bool read_chunks(std::string& body) {
     while (true) {
       const std::string line = read_until("\r\n");
+      if (line.empty()) return false;  // over TLS no more comes, and nothing says so twice
       std::size_t num_bytes = 0;
       number(line, 16, num_bytes);
       while (buffer_.size() < num_bytes + 2 && receive()) {
       }
-      if (line.empty() || buffer_.size() < num_bytes + 2) return false;
+      if (buffer_.size() < num_bytes + 2) return false;
       body += take(num_bytes);
       EXPECT_EQ(take(2), "\r\n");
       if (num_bytes == 0) return true;

@@ -13,7 +13,7 @@ namespace lmtp::tools {
 namespace {
 
 // The options of a command line; a failure of the test where there are none.
-ClientOptions parsed(std::vector<const char*> arguments) {
+ClientOptions parsed_options(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "lmtp-client");
   auto result = parse_client_options(static_cast<int>(arguments.size()), arguments.data());
   if (const int* code = std::get_if<int>(&result)) {
@@ -24,7 +24,7 @@ ClientOptions parsed(std::vector<const char*> arguments) {
 }
 
 TEST(ClientOptions, HaveDefaults) {
-  const ClientOptions options = parsed({});
+  const ClientOptions options = parsed_options({});
   EXPECT_EQ(options.host, "localhost");
   EXPECT_EQ(options.port, 8080);
   EXPECT_EQ(options.model, "");
@@ -35,9 +35,9 @@ TEST(ClientOptions, HaveDefaults) {
 }
 
 TEST(ClientOptions, RetriesStopsAndText) {
-  EXPECT_EQ(parsed({"--retry"}).retry_attempts, 3);
-  const ClientOptions options =
-      parsed({"--retry=7", "--stop", "a b", "--stop", "[", "--text", "--host", "unix:/run/l"});
+  EXPECT_EQ(parsed_options({"--retry"}).retry_attempts, 3);
+  const ClientOptions options = parsed_options(
+      {"--retry=7", "--stop", "a b", "--stop", "[", "--text", "--host", "unix:/run/l"});
   EXPECT_EQ(options.retry_attempts, 7);
   EXPECT_EQ(options.params.stop, (std::vector<std::string>{"a b", "["}));
   EXPECT_TRUE(options.text);
@@ -55,15 +55,15 @@ TEST(ClientOptions, RetriesStopsAndText) {
 
 TEST(ClientOptions, Controllers) {
   const ClientOptions options =
-      parsed({"--controller", "fork", "--controller-arg", "65 66", "controller_arg=7"});
+      parsed_options({"--controller", "fork", "--controller-arg", "65 66", "controller_arg=7"});
   EXPECT_EQ(options.params.controller, "fork");
   EXPECT_EQ(options.params.controller_arg, "7") << "words come last";
 }
 
 TEST(ClientOptions, TakeParametersAsFlagsAndAsWords) {
   const ClientOptions options =
-      parsed({"top_k=3", "gpt2", "seed=9", "-p", "Hello there", "-n", "5", "--temperature", "0.5",
-              "--presence-penalty", "-1.5", "--bos", "--raw", "--port", "81"});
+      parsed_options({"top_k=3", "gpt2", "seed=9", "-p", "Hello there", "-n", "5", "--temperature",
+                      "0.5", "--presence-penalty", "-1.5", "--bos", "--raw", "--port", "81"});
   EXPECT_EQ(options.model, "gpt2");
   EXPECT_EQ(options.prompt, "Hello there");
   EXPECT_EQ(options.params.sampling.top_k, 3);
@@ -77,18 +77,18 @@ TEST(ClientOptions, TakeParametersAsFlagsAndAsWords) {
 }
 
 TEST(ClientOptions, BosMayBeRefused) {
-  EXPECT_EQ(parsed({"--no-bos"}).params.bos, false);
-  EXPECT_EQ(parsed({"bos=false"}).params.bos, false);
+  EXPECT_EQ(parsed_options({"--no-bos"}).params.bos, false);
+  EXPECT_EQ(parsed_options({"bos=false"}).params.bos, false);
 }
 
 TEST(ClientOptions, TextsOfLinesMayBeJson) {
-  EXPECT_FALSE(parsed({"--encode"}).json);
-  EXPECT_TRUE(parsed({"--decode", "--json"}).json);
+  EXPECT_FALSE(parsed_options({"--encode"}).json);
+  EXPECT_TRUE(parsed_options({"--decode", "--json"}).json);
 }
 
 TEST(ClientOptions, AnEmptyPromptIsAPrompt) {
-  EXPECT_EQ(parsed({"-p", ""}).prompt, "");
-  EXPECT_EQ(parsed({"-p", "-dash"}).prompt, "-dash");
+  EXPECT_EQ(parsed_options({"-p", ""}).prompt, "");
+  EXPECT_EQ(parsed_options({"-p", "-dash"}).prompt, "-dash");
 }
 
 TEST(SplitHost, TakesAddressesApart) {

@@ -15,28 +15,13 @@ ALLOWED = {
     "tests/engine/masks_test.cpp": "masks that take so long that steps wait for them",
     "tests/server/fairness_test.cpp": "steps whose time is measured and bounds the next ones",
     # To be mended: they wait for another thread or for a timeout.
-    "tests/agent/kv_pages_test.cpp": "waits for a thread",
-    "tests/agent/tensor_parallel_test.cpp": "waits for threads to end",
     "tests/aici/embedded_test.cpp": "a timeout of the runtime",
     "tests/aici/player.h": "a client that pauses",
-    "tests/aici/process_runtime_test.cpp": "waits for a process",
-    "tests/client/client_test.cpp": "waits for a thread",
     "tests/client/retrying_client_test.cpp": "waits for a thread",
     "tests/kernels/worker_pool_test.cpp": "idle threads",
-    "tests/model/kv_pages_test.cpp": "waits for a thread",
     "tests/model/rank_group_test.cpp": "ranks that are late",
     "tests/registry/model_stress_test.cpp": "a pause between requests",
-    "tests/registry/registry_fixture.h": "waits for a thread",
-    "tests/registry/registry_test.cpp": "waits for threads",
-    "tests/registry/request_ways_test.cpp": "waits for a thread",
-    "tests/registry/static_registry_test.cpp": "waits for a thread",
-    "tests/server/controllers_test.cpp": "waits for a thread",
     "tests/server/hostile_test.cpp": "clients that are slow",
-    "tests/server/http_test.cpp": "waits for a thread",
-    "tests/server/keys_test.cpp": "waits for a thread",
-    "tests/server/out_of_memory_test.cpp": "waits for a thread",
-    "tests/server/running_server.h": "waits for a thread",
-    "tests/trace/trace_test.cpp": "waits for a thread",
 }
 
 
