@@ -225,7 +225,7 @@ def endless_adapted(endless_model, tmp_path_factory):
     save_file({f"{parts}A.weight": numpy.ones((1, 8), numpy.float32),
                f"{parts}B.weight": numpy.ones((8, 1), numpy.float32)},
               adapter / "adapter_model.safetensors")  # fmt: skip
-    options = ("--kv-cache", "64MiB", "--allow-runtime-lora")
+    options = ("--kv-cache", "64MiB", "--context-length", "400000", "--allow-runtime-lora")
     with LmtpServe(endless_model, *options) as server:
         yield server, adapter
     assert server.exit_code == 0, server.log_tail

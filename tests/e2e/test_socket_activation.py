@@ -55,10 +55,14 @@ def refused(sockets, *arguments):
     return done.stderr
 
 
-def answer_on(connection):
-    """The server's answer on a connection that is open already."""
+def ask_on(connection):
+    """At once, for a server closes a connection on which nothing is asked for a while."""
     connection.settimeout(TIMEOUT_S)
     connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    return connection
+
+
+def answer_on(connection):
     answer = http.client.HTTPResponse(connection)
     answer.begin()
     return answer.status, json.loads(answer.read())["status"]
@@ -66,7 +70,7 @@ def answer_on(connection):
 
 def test_a_client_that_came_before_the_server():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        early = socket.create_connection(listener.getsockname())
+        early = ask_on(socket.create_connection(listener.getsockname()))
         with Activated([listener]) as server:
             assert answer_on(early)[1] in ("ready", "loading")
             assert server.http_status("/health") == 200
@@ -84,7 +88,7 @@ def test_restarting_refuses_nobody(endless_model):
             await s.token_of(1)
             server.process.terminate()
             await s.wait_for(lambda k, e: e.get("status") == "draining")
-            late = socket.create_connection(listener.getsockname())
+            late = ask_on(socket.create_connection(listener.getsockname()))
             await s.token_of(1)  # goes on
             return late
 
@@ -107,7 +111,7 @@ def test_tcp_and_unix(tmp_path):
         with Activated([tcp, unix]) as server:
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(path)
-                assert answer_on(client) == (200, "ready")
+                assert answer_on(ask_on(client)) == (200, "ready")
             assert f"unix:{path}" in server.ready_line()
         assert server.exit_code == 0
         assert os.path.exists(path)  # the manager's, not the server's
