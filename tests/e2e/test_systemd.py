@@ -140,6 +140,8 @@ def test_pings_go_on_idle_and_at_work(endless_model, tmp_path):
             for _ in range(4):
                 manager.read_until("WATCHDOG=1")
                 await s.token_of(1)
+            await s.send("CANCEL", stream_id=1)
+            assert await s.error_of(1) == "cancelled"
 
     manager = Manager(str(tmp_path / "notify"))
     with watched(manager, endless_model, "--kv-cache", "64MiB") as server:
