@@ -128,16 +128,20 @@ TEST_P(Hostile, OneThatIsNotReadFromEndsWhereItDoesNotRead) {
   ServerOptions options = with_long_queues();
   options.timeouts = no_timeouts();
   options.timeouts.slow_reader = std::chrono::milliseconds(200);
+  options.timeouts.close = std::chrono::milliseconds(100);
   Running running(with_long_answers(), options);
   const std::ptrdiff_t before = num_sockets();
   Clients clients = connect(running, 3);
   for (const auto& client : clients) ask_without_reading(*client);
   clients[0]->send_raw(std::string(16, '\xff'));
-  clients[1]->send_raw(kPing);
   clients[2]->send_raw(kPing);
   clients[2]->half_close();
-  EXPECT_TRUE(eventually([&] { return num_sockets() == before + 3; }))
-      << num_sockets() - before - 3 << " sockets of the server are left";
+  // More than one: a pong is still taken while the kernel's buffers are not full.
+  EXPECT_TRUE(eventually([&] {
+    clients[1]->send_raw(kPing);
+    return num_sockets() == before + 3;
+  })) << num_sockets() - before - 3
+      << " sockets of the server are left";
 }
 
 // However late that is; when patience is over: patience_test.
