@@ -5,10 +5,13 @@
 #include <array>
 #include <cstring>
 #include <initializer_list>
+#include <map>
 #include <optional>
-#include <unordered_map>
+#include <set>
 #include <unordered_set>
 #include <utility>
+
+#include "zip_directory.h"
 
 namespace lmtp::model {
 namespace {
@@ -334,8 +337,8 @@ class PickleReader {
   void push_global(std::string_view module, std::string_view name) {
     const Value global{.kind = Kind::kGlobal, .number = 0, .text = name, .module = module};
     if (find_known(global) == nullptr) {
-      return fail("it asks for '" + std::string(module) + "." + std::string(name) +
-                  "', and nothing but a state dict's tensors is read");
+      return fail("it asks for " + shown(std::string(module) + "." + std::string(name)) +
+                  ", and nothing but a state dict's tensors is read");
     }
     push(global);
   }
@@ -370,7 +373,7 @@ class PickleReader {
                values[0].kind == Kind::kTensor) {
       push(values[0]);
     } else {
-      fail("it calls '" + std::string(function.text) + "' in another way than torch.save does");
+      fail("it calls " + shown(function.text) + " in another way than torch.save does");
     }
   }
 
@@ -421,10 +424,13 @@ class PickleReader {
   Value state_dict(const Value& root) {
     if (root.kind != Kind::kDict) return root;
     const std::vector<Value>& entries = items(root);
+    std::set<std::int64_t> looked_at;  // once, however often a hostile file names it
     for (std::size_t i = 0; i + 1 < entries.size(); i += 2) {
-      if (entries[i].kind == Kind::kString && has_tensors(entries[i + 1]) &&
-          std::ranges::find(kStateDicts, entries[i].text) != std::end(kStateDicts)) {
-        return entries[i + 1];
+      const Value& dict = entries[i + 1];
+      if (entries[i].kind == Kind::kString && dict.kind == Kind::kDict &&
+          std::ranges::find(kStateDicts, entries[i].text) != std::end(kStateDicts) &&
+          looked_at.insert(dict.number).second && has_tensors(dict)) {
+        return dict;
       }
     }
     return root;
@@ -442,7 +448,7 @@ class PickleReader {
         continue;  // a number beside the tensors
       }
       if (!names.insert(entries[i].text).second) {
-        return Error{ErrorCode::kInvalid, "it has '" + std::string(entries[i].text) + "' twice"};
+        return Error{ErrorCode::kInvalid, "it has " + shown(entries[i].text) + " twice"};
       }
       result.push_back(tensors_[static_cast<std::size_t>(entries[i + 1].number)]);
       result.back().name = entries[i].text;
@@ -452,8 +458,8 @@ class PickleReader {
 
   std::string_view rest_;
   std::vector<Value> stack_;
-  std::vector<std::size_t> marks_;  // sizes that the stack had
-  std::unordered_map<std::uint64_t, Value> memo_;
+  std::vector<std::size_t> marks_;       // sizes that the stack had
+  std::map<std::uint64_t, Value> memo_;  // a hash of numbers from a file could be made slow
   std::vector<std::vector<Value>> containers_;
   std::vector<Storage> storages_;
   std::vector<PickledTensor> tensors_;

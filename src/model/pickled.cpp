@@ -80,8 +80,12 @@ Result<void> check_byte_order(const WeightsFile& file, const ZipDirectory& zip) 
   const auto record = zip.find(file, "byteorder");
   if (!record.ok()) return record.error();
   char order[3] = {};
-  if (record->size < sizeof(order) || !file.read(record->begin, sizeof(order), order).ok() ||
-      std::memcmp(order, "big", sizeof(order)) == 0) {
+  if (record->size >= sizeof(order)) {
+    if (const auto read = file.read(record->begin, sizeof(order), order); !read.ok()) {
+      return read.error();
+    }
+  }
+  if (record->size < sizeof(order) || std::memcmp(order, "big", sizeof(order)) == 0) {
     return Error{ErrorCode::kInvalid,
                  std::string("it was saved on a machine of another byte order") + kConvertRemedy};
   }
@@ -115,7 +119,7 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
   std::map<std::string_view, ZipDirectory::Record> records;  // of the storages
   for (const PickledTensor& tensor : *tensors) {
     const auto fail = [&](const Error& error) {
-      return Error{error.code, "tensor '" + tensor.name + "': " + error.message};
+      return Error{error.code, "tensor " + shown(tensor.name) + ": " + error.message};
     };
     auto found = records.find(tensor.storage);
     if (found == records.end()) {

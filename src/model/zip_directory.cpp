@@ -35,13 +35,6 @@ Error unreadable() {
       "it again with torch.save");
 }
 
-// In quotes; without what would break a line of the log.
-std::string shown(std::string name) {
-  std::ranges::replace_if(
-      name, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return quoted_name(name);
-}
-
 Error of_record(const std::string& name, const std::string& what) {
   return invalid("record " + shown(name) + what);
 }
@@ -150,6 +143,13 @@ bool take_long_form(std::string_view extra, std::initializer_list<std::uint64_t*
 }
 
 }  // namespace
+
+std::string shown(std::string_view name) {
+  std::string text(name.substr(0, kZipNameBytesMax));
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return quoted_name(text);
+}
 
 Result<ZipDirectory> ZipDirectory::read(const WeightsFile& file) {
   const auto place = find_directory(file);

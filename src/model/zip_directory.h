@@ -18,6 +18,9 @@ inline constexpr const char* kConvertRemedy =
     "; convert it with PyTorch, where you trust it: model.save_pretrained(FOLDER) of the "
     "transformers library writes model.safetensors";
 
+// A name out of a file, for an error: in quotes, shortened, and without what would break a line.
+std::string shown(std::string_view name);
+
 // Limits: a directory has some seventy bytes and one record for each storage.
 inline constexpr std::uint64_t kZipDirectoryBytesMax = std::uint64_t{16} << 20;
 inline constexpr std::uint64_t kZipRecordsMax = std::uint64_t{1} << 17;

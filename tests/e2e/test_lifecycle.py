@@ -2,10 +2,12 @@
 
 import asyncio
 import pathlib
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import urllib.request
 
 import pytest
 from checkpoints import DEMO, FOREVER, NO_END
@@ -172,8 +174,11 @@ def test_the_ready_line_is_on_stdout():
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         line = process.stdout.readline().decode()
-        for part in ("demo", "cpu", "float32", "KV cache 31", "ws://127.0.0.1:"):
+        for part in ("demo", "cpu", "float32", "KV cache 31"):
             assert part in line, line
+        port = re.search(r"ws://127\.0\.0\.1:([1-9]\d*)/", line)[1]  # the one that was taken
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=TIMEOUT_S) as answer:
+            assert answer.status == 200
     finally:
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0

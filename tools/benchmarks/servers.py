@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import ssl
@@ -15,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 30
 POLL_S = 0.05
 LOG_TAIL_BYTES = 4000
+REPORT = re.compile("Sanitizer|runtime error: |: check failed: ")
 HELD = []  # the sockets of free_port()
 
 
@@ -93,6 +95,9 @@ class Server:
             self.exit_code = self.process.wait()
         self.output = self.read_log()
         self.log.close()
+        if self.exit_code < 0 or REPORT.search(self.output):
+            how = f"terminated by signal {-self.exit_code}" if self.exit_code < 0 else "reports"
+            print(f"{self.name} {how}; it printed:\n{self.log_tail}")
 
     @property
     def log_tail(self):

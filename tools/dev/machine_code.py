@@ -124,7 +124,7 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     if not object_files(options.build):
-        sys.exit(f"{options.build} has no CUDA kernels; build it where nvcc is")
+        sys.exit(f"{options.build} has no CUDA kernels; build it after tools/setup --cuda")
     if find_cuobjdump() is None:
         sys.exit("there is no cuobjdump; run tools/setup --tests, and this with .venv/bin/python")
     print("registers  spills  before wait  in flight  kernel")

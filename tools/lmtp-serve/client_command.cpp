@@ -56,7 +56,8 @@ std::string client_command(const ServeOptions& options, const std::string& progr
                            const std::string& model, std::uint16_t port) {
   std::string command = shell_word(program);
   // Random weights have no tokenizer: the demo's will do.
-  if (!model.starts_with("random")) command += " " + shell_word(model_word(model));
+  const bool is_random = model == "random" || model.starts_with("random:");
+  if (!is_random) command += " " + shell_word(model_word(model));
   command += address_words(options, port);
   if (!options.api_keys.empty() || !options.api_key_file.empty()) command += " --api-key KEY";
   return command;

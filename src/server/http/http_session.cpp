@@ -448,7 +448,9 @@ void HttpSession::cancel_read(Clock::time_point give_up) {
   tcp().socket().cancel(ignored);
   read_timer_.expires_after(kCancelAgain);
   read_timer_.async_wait([self = shared_from_this(), give_up](beast::error_code error) {
-    if (error || !(self->watching_ || self->state_ == State::kBody)) return;
+    const bool is_meant =
+        self->body_refusal_ || (self->watching_ && self->state_ == State::kFinishing);
+    if (error || !is_meant) return;
     if (Clock::now() >= give_up) return self->finish();
     self->cancel_read(give_up);
   });

@@ -45,6 +45,7 @@ constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
 // A larger buffer is given back after the message that needed it; any, where the buffers of all
 // connections take more than half of their limit.
 constexpr std::size_t kKeptReadBufferBytes = std::size_t{1} << 20;
+constexpr std::chrono::milliseconds kPauseCheckMin{1};
 
 // kAccepting -> kOpen -> kClosing (nothing more is read; the queue drains, then the close
 // handshake) -> kClosed.
@@ -305,7 +306,8 @@ void Session::watch_message() {
 // seen, its end neither. Where the peer takes nothing for so long, it is let go; one that reads
 // slowly is not.
 void Session::watch_pause() {
-  pause_timer_.expires_after(context_->options.timeouts.slow_reader / 10);
+  pause_timer_.expires_after(
+      std::max<Timeouts::Time>(context_->options.timeouts.slow_reader / 10, kPauseCheckMin));
   pause_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
     ClientStream& stream = self->socket_.next_layer();
     if (error || self->state_ != State::kOpen || stream.reading().under_way) {
