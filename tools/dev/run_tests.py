@@ -135,14 +135,13 @@ def read_costs():
 
 
 def record_costs(times):
-    comments = [line for line in COSTS.read_text().splitlines() if line.startswith("#")]
-    rows = {key: None for key in read_costs()}
-    kept = {tuple(line.split()[:2]): line for line in COSTS.read_text().splitlines()}
+    lines = COSTS.read_text().splitlines()
+    rows = {tuple(line.split()[:2]): line for line in lines if not line.startswith("#")}
     for (preset, entry), (cpu, wall) in times.items():
         slots = min(8, max(1, -int(-SLOTS_OF_CORE * cpu // max(wall, 0.01))))
-        kept[preset, entry] = f"{preset} {entry} {cpu:.1f} {slots}"
-        rows[preset, entry] = None
-    COSTS.write_text("\n".join([*comments, *(kept[key] for key in sorted(rows))]) + "\n")
+        rows[preset, entry] = f"{preset} {entry} {cpu:.1f} {slots}"
+    comments = [line for line in lines if line.startswith("#")]
+    COSTS.write_text("\n".join([*comments, *(rows[key] for key in sorted(rows))]) + "\n")
 
 
 def dear(times):
