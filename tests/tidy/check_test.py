@@ -29,10 +29,13 @@ FILES = {
     "include/lmtp/base/log.h": "",
     "include/lmtp/cache/pool.h": "",
     "tests/cache/pool_test.cpp": '#include "fake.h"',
-    "tests/support/fake.h": "",
+    "tests/support/fake.h": '#include "counting.h"',
+    "tests/support/counting.h": "",
     "tests/e2e/test_serve.py": "import lmtp_socket",
-    "tests/e2e/test_keys.py": "import lmtp_socket, keys",
-    "tests/e2e/keys.py": "",
+    "tests/e2e/test_keys.py": "import lmtp_socket\nfrom keys import key",
+    "tests/e2e/keys.py": "import secret",
+    "tests/e2e/secret.py": "",
+    "tests/e2e/conftest.py": "",
     "docs/cache.md": "",
 }
 
@@ -60,9 +63,8 @@ class Check(unittest.TestCase):
         path.write_text(text)
 
     def assert_runs(self, argument, *names):
-        options = mock.Mock(e2e=False)
         with contextlib.redirect_stdout(io.StringIO()):
-            chosen = check.select([argument], options, check.read_entries())
+            chosen = check.select([argument], check.read_entries())
         self.assertEqual(sorted(chosen), sorted(names))
         return chosen
 
@@ -77,8 +79,12 @@ class Check(unittest.TestCase):
             "tests/cache/pool_test.cpp": ("cache_pool_test",),
             "tests/cache/CMakeLists.txt": cache,
             "tests/support/fake.h": cache,
+            "tests/support/counting.h": cache,
             "tests/e2e/test_serve.py": ("e2e_serve",),
             "tests/e2e/keys.py": ("e2e_keys",),
+            "tests/e2e/secret.py": ("e2e_keys",),
+            "tests/e2e/conftest.py": ("e2e_keys", "e2e_serve"),
+            Path("gone/file"): (),
             "docs/cache.md": (),
         }.items():
             with self.subTest(argument):

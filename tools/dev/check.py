@@ -28,6 +28,10 @@ UNKNOWN_COST_S = 3.0
 LEAST_S = 15  # for tests, however long the build took
 PROGRAMS = ("bin/lmtp-serve", "bin/lmtp-client", "bin/lmtp-bench", "bin/lmtp-aicirt")
 HEADERS = {".h", ".cuh"}
+PYTHON_FOLDERS = ("tests", "tools", "docs/examples")
+IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.M)
+INCLUDE = re.compile(r'^#include "(?:\S*/)?(\w+)\.h"', re.M)
+TOOL = Path(sys.argv[0]).stem  # flaky.py selects by this, too
 
 
 @dataclass
@@ -61,10 +65,10 @@ def costs():
     return found
 
 
-def read_entries():
+def read_entries(build=None):
     """Those of ctest; it does not say what an entry runs that isn't built."""
     entries, known = {}, costs()
-    for path in sorted(BUILD.glob("tests/*/CTestTestfile.cmake")):
+    for path in sorted((build or BUILD).glob("tests/*/CTestTestfile.cmake")):
         for line in path.read_text().splitlines():
             if found := re.match(r"add_test\(\[=\[(.+?)\]=\] (.*)\)$", line):
                 command = re.findall(r'"((?:[^"\\]|\\.)*)"', found[2])
@@ -104,21 +108,30 @@ def module_of(path):
     is_public = parts[:2] in (("include", "lmtp"), ("kernels", "include"))
     if is_public and path.suffix in HEADERS:
         found = dependents("kernels" if parts[0] == "kernels" else parts[2])
-        print(f"check: {path} is public: {' '.join(sorted(found))}")
+        print(f"{TOOL}: {path} is public: {' '.join(sorted(found))}")
         return found
     return {"kernels"} if parts[0] == "kernels" else set()
 
 
-def folders_including(header):
-    """Of tests, which of tests/support is in."""
-    include = re.compile(rf'#include "(?:\S*/)?{re.escape(header.name)}"')
-    return {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("*")
-            if path.suffix in {".cpp", ".h"} and include.search(path.read_text())}  # fmt: skip
+def with_users(file, folders, suffixes, use):
+    """The file and those in the folders that name it by its stem, directly or not."""
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*")
+               if path.suffix in suffixes]  # fmt: skip
+    used = {path: set(use.findall(path.read_text(encoding="utf-8"))) for path in sources}
+    found = new = {ROOT / file}
+    while new:
+        names = {path.stem for path in new}
+        new = {path for path in sources if used[path] & names} - found
+        found = found | new
+    return found
 
 
 def entries_of_python(path, entries):
-    """Those that run the file, or else one that names it."""
-    own = [e for e in entries.values() if str(ROOT / path) in e.command]
+    """Those that run the file or one that imports it, or else one that names it."""
+    scripts = {str(user) for user in with_users(path, PYTHON_FOLDERS, {".py"}, IMPORT)}
+    if path.stem == "conftest":
+        scripts |= {str(script) for script in (ROOT / path).parent.glob("*.py")}
+    own = [e for e in entries.values() if scripts & set(e.command)]
     word = re.compile(rf"\b{re.escape(path.stem)}\b")
     return own or [e for e in entries.values() for script in e.command
                    if script.startswith(f"{ROOT}/tests/") and script.endswith(".py")
@@ -132,18 +145,22 @@ def entries_of_test(path, entries):
     unit = f"{folder}_{path.stem}"
     if unit in entries:
         return [entries[unit]]
-    folders = folders_including(path) if folder == "support" else {folder}
+    folders = {folder}
+    if folder == "support":
+        users = with_users(path, ["tests"], {".cpp", ".h"}, INCLUDE)
+        folders = {user.relative_to(ROOT).parts[1] for user in users}
     return [e for e in entries.values() if any(e.is_of(f) for f in folders)]
 
 
 def entries_for(argument, entries):
-    """The entries that test what is given, or None where it is nothing that is known."""
+    """The entries that test what is given, or None where it is no name that is known."""
     if argument in entries:
         return [entries[argument]]
     given = Path(argument).resolve() if Path(argument).exists() else ROOT / argument
     path = Path(os.path.relpath(given, ROOT))
     if not given.is_file() and len(path.parts) < 3:
-        return [e for e in entries.values() if e.is_of(path.name)] or None
+        found = [e for e in entries.values() if e.is_of(path.name)]
+        return found if found or isinstance(argument, Path) else None
     if path.parts[0] == "tests":
         return entries_of_test(path, entries)
     if path.suffix == ".py":
@@ -152,24 +169,23 @@ def entries_for(argument, entries):
     return [e for e in entries.values() if any(e.is_of(name) for name in wanted)]
 
 
-def select(arguments, options, entries):
-    """Entry -> itself, of all that is given; says what each file is tested by."""
+def select(arguments, entries):
+    """Name -> entry of all that is given, strings or the Paths of files that differ; says what each
+    is tested by."""
     chosen = {}
     for argument in arguments:
-        found = entries_for(str(argument), entries)
+        found = entries_for(argument, entries)
         if found is None:
             names = sorted({label for e in entries.values() for label in e.labels})
-            sys.exit(f"check: {argument} is no file, module or entry of ctest; modules are "
+            sys.exit(f"{TOOL}: {argument} is no file, module or entry of ctest; modules are "
                      f"{' '.join(names)}")  # fmt: skip
         left_out = {"long"} if str(argument).endswith(".py") else {"long", "e2e"}
         if str(argument) not in entries:
             left_out -= {str(argument)}
             found = [e for e in found if not left_out & set(e.labels)]
         what = f"{len(found)} entries" if len(found) > 3 else " ".join(e.name for e in found)
-        print(f"check: {argument}: {what or 'no test in preset dev'}")
+        print(f"{TOOL}: {argument}: {what or 'no test'}")
         chosen |= {e.name: e for e in found}
-    if options.e2e:
-        chosen |= {e.name: e for e in entries.values() if e.is_of("e2e")}
     return chosen
 
 
@@ -222,7 +238,11 @@ def main():
     begin = time.monotonic()
     arguments = options.what or changed_files()
     configure()
-    chosen = select(arguments, options, read_entries()).values()
+    entries = read_entries()
+    chosen = select(arguments, entries)
+    if options.e2e:
+        chosen |= {e.name: e for e in entries.values() if e.is_of("e2e")}
+    chosen = chosen.values()
     if not chosen:
         print("check: nothing to run")
         return 0

@@ -4,10 +4,9 @@ one that fails at times fails here.
 
     tools/dev/flaky.py [--times 20] [--jobs N] [--preset P] [--minutes 60] [--base REF | NAME...]
 
-NAME is an entry of ctest. Without one, the entries are those of the files that differ from REF
-(origin/main, else the commit before), whether or not that is committed: a unit of C++ tests, a file
-of pytest tests or what it imports, and all that bear the name of a module in src/, include/lmtp/ or
-kernels/ that has changed. They run in every preset that is built, and build nothing.
+NAME is an entry of ctest. Without one, the entries are those that tools/dev/check would choose for
+the files that differ from REF (origin/main, else the commit before), whether or not that is
+committed. They run in every preset that is built, and build nothing.
 
 The exit code is 1 where one has failed, which is named with the file of what it printed, and where
 the minutes were not enough.
@@ -16,7 +15,6 @@ the minutes were not enough.
 import argparse
 import collections
 import concurrent.futures
-import json
 import os
 import pathlib
 import re
@@ -24,10 +22,9 @@ import subprocess
 import sys
 import time
 
+import check
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
-PYTHON_FOLDERS = ("tests", "tools", "docs/examples")
-MODULE = re.compile(r"(?:src|include/lmtp)/(\w+)/|(kernels)/")
 
 
 def git(*arguments):
@@ -41,38 +38,7 @@ def changed_files(base):
     if not fork:
         sys.exit(f"flaky: {bases[0]} is no commit that this one comes from: give --base")
     files = git("diff", "--name-only", *fork) + git("ls-files", "--others", "--exclude-standard")
-    return {ROOT / file for file in files}
-
-
-def with_importers(files):
-    """These, and the Python files that import one of them, directly or not."""
-    sources = [path for folder in PYTHON_FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    imports = {path: set(IMPORT.findall(path.read_text(encoding="utf-8"))) for path in sources}
-    found, new = set(files), set(files)
-    while new:
-        names = {path.stem for path in new}
-        new = {path for path in sources if imports[path] & names} - found
-        found |= new
-    return found
-
-
-def entries_of(preset):
-    """(name, words of its command, labels) of each."""
-    done = subprocess.run(["ctest", "--preset", preset, "--show-only=json-v1"], cwd=ROOT,
-                          capture_output=True, check=True)  # fmt: skip
-    for test in json.loads(done.stdout)["tests"]:
-        labels = [p["value"] for p in test["properties"] if p["name"] == "LABELS"]
-        yield test["name"], test.get("command", []), sum(labels, [])
-
-
-def touched(preset, files):
-    scripts = {str(path) for path in with_importers(files)}
-    names = [path.relative_to(ROOT).as_posix() for path in files]
-    units = {"_".join(unit.groups()) for unit in (re.fullmatch(r"tests/(\w+)/(\w+_test)\.cpp", n)
-                                                  for n in names) if unit}  # fmt: skip
-    modules = {part for name in names if (found := MODULE.match(name)) for part in found.groups()}
-    return [name for name, command, labels in entries_of(preset)
-            if name in units or scripts & set(command) or modules & set(labels)]  # fmt: skip
+    return sorted({pathlib.Path(file) for file in files})
 
 
 class Runs:
@@ -114,11 +80,11 @@ def parse_arguments():
 def main():
     options = parse_arguments()
     built = [path.parent.name for path in sorted(ROOT.glob("build/*/CTestTestfile.cmake"))]
-    files = set() if options.names else changed_files(options.base)
+    files = [] if options.names else changed_files(options.base)
     wanted = []
     for preset in options.preset or built:
-        known = {name for name, *_ in entries_of(preset)}
-        names = [n for n in options.names if n in known] or touched(preset, files)
+        entries = check.read_entries(ROOT / "build" / preset)
+        names = [n for n in options.names if n in entries] or check.select(files, entries)
         wanted += [(preset, name) for name in names]
     missing = set(options.names) - {name for _, name in wanted}
     if missing or not wanted:
