@@ -6,7 +6,7 @@ Exit code 77 where clang or its libFuzzer is not installed (Debian: clang, libcl
 it starts from is tests/fuzz/corpus.json, to which --keep adds the inputs that reached code that no
 other reached; templates start from those of real models. --replay searches nothing: the programs
 that a build has of these (preset asan) read what a search starts from, and what one failed on
-(tests/fuzz/failed.json, which --failed adds to)."""
+(tests/fuzz/failed.json, which --failed adds to); chat templates, if --templates names some."""
 
 import argparse
 import concurrent.futures
@@ -132,12 +132,15 @@ def build(compiler, folder, patterns):
 
 def inputs_of(options):
     """Program -> what a search starts from, bytes as Latin-1."""
-    templates = [path.read_text() for path in sorted(options.templates.glob("*.jinja"))]
-    return {
-        "parse_fuzz": json.loads(CORPUS.read_text()),
-        "http_fuzz": BODIES,
-        "template_fuzz": [t for t in templates if t.isascii() and len(t) < LONGEST],
-    }
+    inputs = {"parse_fuzz": json.loads(CORPUS.read_text()), "http_fuzz": BODIES}
+    if options.templates:
+        templates = [path.read_text() for path in sorted(options.templates.glob("*.jinja"))]
+        inputs["template_fuzz"] = [t for t in templates if t.isascii() and len(t) < LONGEST]
+    for program, texts in inputs.items():
+        if not texts:
+            sys.exit(f"fuzz: {program} has nothing to start from: no .jinja file of ASCII is in "
+                     f"{options.templates}")  # fmt: skip
+    return inputs
 
 
 def write_inputs(folder, texts):
@@ -150,8 +153,11 @@ def replay(options):
     """Exit code 1 where a program of the build fails on what a search starts from, or failed on."""
     inputs, failed = inputs_of(options), json.loads(FAILED.read_text())
     inputs["parse_fuzz"] += long_messages()
-    programs = [path for path in map(options.replay.joinpath, inputs) if path.exists()]
-    num_bad = 0 if programs else 1
+    programs = [options.replay / name for name in inputs]
+    missing = [str(path) for path in programs if not path.exists()]
+    if missing:
+        sys.exit(f"fuzz: not built: {', '.join(missing)}")
+    num_bad = 0
     with tempfile.TemporaryDirectory() as name:
         for program in programs:
             folder = pathlib.Path(name) / program.name
@@ -252,9 +258,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--keep", action="store_true", help="write the corpus anew")
-    parser.add_argument("--jinja", type=pathlib.Path, help="fuzzes templates: where lmtp-jinja is")
-    parser.add_argument("--templates", type=pathlib.Path, default=pathlib.Path(os.devnull),
-                        help="a folder of templates")  # fmt: skip
+    parser.add_argument("--jinja", type=pathlib.Path,
+                        help="fuzzes --templates too: where lmtp-jinja is")  # fmt: skip
+    parser.add_argument("--templates", type=pathlib.Path, help="a folder of templates")
     parser.add_argument("--replay", type=pathlib.Path, metavar="FOLDER",
                         help="search nothing: where the programs of a build are")  # fmt: skip
     parser.add_argument("--failed", nargs=2, metavar=("PROGRAM", "FILE"),
@@ -262,6 +268,8 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path.cwd(),
                         help="where an input that fails is written")  # fmt: skip
     options = parser.parse_args()
+    if options.jinja and not options.templates:
+        parser.error("--jinja needs --templates")
     if options.failed:
         return add_failed(*options.failed)
     if options.replay:
