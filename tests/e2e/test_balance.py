@@ -65,8 +65,14 @@ async def begin_long_stream(s, workers):
     """LONG, of which one token has been taken; the worker that runs it."""
     await s.send("GENERATE", **LONG)
     await s.token_of(LONG["stream_id"])
-    running = [(await stats_of(worker))["num_running"] for worker in workers]
-    assert sorted(running) == [0, 1]
+
+    async def runs_alone():  # what a test before this one has cancelled may still end
+        nonlocal running
+        running = [(await stats_of(worker))["num_running"] for worker in workers]
+        return sorted(running) == [0, 1]
+
+    running = []
+    await wait_until(runs_alone, "one worker runs one stream")
     return workers[running.index(1)]
 
 
