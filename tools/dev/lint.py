@@ -127,11 +127,10 @@ def is_test(entry):
 
 
 def clang_command(entry):
-    """The command for clang-tidy: without the compiler cache, gcc's own options and headers that
-    another compiler has read."""
-    command = re.sub(r"^.*?ccache\s+(?=/)", "", entry["command"])
+    """The command for clang-tidy: without gcc's own options and headers that another compiler has
+    read. CMake leaves the compiler cache away."""
     command = re.sub(r"\s-Winvalid-pch( (-Xclang )?-include(-pch)? (-Xclang )?\S+/cmake_pch\.\S+)+",
-                     "", command)  # fmt: skip
+                     "", entry["command"])  # fmt: skip
     warnings = r"\s-Wno-(error=)?(maybe-uninitialized|restrict|stringop-\w+|subobject-linkage)"
     gcc_only = warnings + r"|\s--param=asan-\S+"
     return re.sub(gcc_only, "", command)
