@@ -64,9 +64,21 @@ constexpr Gauge kGauges[] = {
 
 constexpr std::string_view kStates[] = {"unloaded", "loading", "ready", "failed", "stopping"};
 
+// Paths are names of models too.
+constexpr std::size_t kTextBytesMax = 1000;
+
+// A worker's word as clients, logs and terminals are shown it: of limited length, and nothing in it
+// moves a cursor.
+std::string shown(std::string_view word) {
+  std::string text = shortened(word, kTextBytesMax);
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  return text;
+}
+
 std::string text_of(const Json& info, std::string_view key) {
   const std::string* text = find_json_text(info, key);
-  return text != nullptr ? *text : std::string();
+  return text != nullptr ? shown(*text) : std::string();
 }
 
 // Nothing: it is missing, no number, or not in [0, the largest int64 / 2].
@@ -168,7 +180,7 @@ Result<WorkerInfo> parse_worker_info(const std::string& json) {
   if (const Json* adapters = find_json(*info, "adapters"); adapters && adapters->is_array()) {
     for (const Json& adapter : *adapters) {
       const auto* name = adapter.get_ptr<const std::string*>();
-      if (name != nullptr) status.adapters.push_back({*name, ""});
+      if (name != nullptr) status.adapters.push_back({shown(*name), ""});
     }
   }
   status.stats = read_stats(*info);

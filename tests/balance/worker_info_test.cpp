@@ -73,6 +73,18 @@ TEST(WorkerInfo, RefusesNonsense) {
   }
 }
 
+// They are printed where a balancer starts.
+TEST(WorkerInfo, ItsWordsAreOfLimitedLengthAndMoveNoCursor) {
+  Json json = ready();
+  json["model"] = "a\x1b[2J\nlmtp-serve: \x7f" + std::string(5000, 'b');
+  json["adapters"] = {"c\rd"};
+  const Result<WorkerInfo> info = parse_worker_info(json.dump());
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->status.description.name.substr(0, 22), "a?[2J?lmtp-serve: ?bbb");
+  EXPECT_EQ(info->status.description.name.size(), 1003U);
+  EXPECT_EQ(info->status.adapters[0].name, "c?d");
+}
+
 TEST(WorkerInfo, AWorkerThatLoadsHasNoLimitsYet) {
   const Result<WorkerInfo> info = parse_worker_info(R"({"state": "loading", "progress": 30})");
   ASSERT_TRUE(info);
