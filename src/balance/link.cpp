@@ -22,7 +22,7 @@ Link::Link(const BalanceOptions& options, std::size_t index, Callbacks callbacks
     : address_(options.workers[index]),
       security_(options.security),
       health_interval_(options.health_interval_ms),
-      num_unanswered_max_(options.silence_timeout_ms / std::max(1, options.health_interval_ms)),
+      num_unanswered_max_(options.silence_timeout_ms / options.health_interval_ms),
       callbacks_(std::move(callbacks)),
       thread_([this] { run(); }) {}
 

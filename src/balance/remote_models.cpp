@@ -74,6 +74,14 @@ RemoteModels::RemoteModels(BalanceOptions options) {
              options.workers.size());
   LMTP_CHECK(options.connections >= 1, options.connections);
   LMTP_CHECK(std::ssize(options.workers) * options.connections <= kLinksMax, options.connections);
+  LMTP_CHECK(options.affinity_tokens >= 0, options.affinity_tokens);
+  LMTP_CHECK(options.balance_factor >= 1, options.balance_factor);
+  LMTP_CHECK(options.max_requests > 0, options.max_requests);
+  LMTP_CHECK(options.worker_timeout_ms > 0, options.worker_timeout_ms);
+  LMTP_CHECK(options.stall_timeout_ms >= 0, options.stall_timeout_ms);
+  LMTP_CHECK(options.shun_ms >= 0, options.shun_ms);
+  LMTP_CHECK(options.health_interval_ms > 0, options.health_interval_ms);
+  LMTP_CHECK(options.silence_timeout_ms >= options.health_interval_ms, options.silence_timeout_ms);
   impl_ = std::make_unique<Impl>(std::move(options));
   impl_->pool->begin();
 }

@@ -52,20 +52,22 @@ struct BalanceOptions {
   Policy policy = Policy::kPrefix;
   int affinity_tokens = 2048;       // of a stream's beginning that are looked at; >= 0
   double balance_factor = 1.25;     // a worker may have so much more to do than the mean; >= 1
-  int worker_timeout_ms = 10'000;   // how long a stream waits while no worker can take it
+  int worker_timeout_ms = 10'000;   // how long a stream waits while no worker can take it; > 0
   int connections = 4;              // to each worker: clients share them out; [1, kLinksMax]
   int stall_timeout_ms = 300'000;   // a worker that has streams and computes no step; 0: never
-  std::size_t max_requests = 1024;  // held at a time; more are refused
-  // MODEL_INFO is asked for so often; a worker that says nothing for silence_timeout_ms is down.
+  std::size_t max_requests = 1024;  // held at a time; more are refused; > 0
+  // MODEL_INFO is asked for so often, > 0; a worker that says nothing for silence_timeout_ms, which
+  // is no less, is down.
   int health_interval_ms = 2'000;
   int silence_timeout_ms = 6'500;
-  int shun_ms = 10'000;  // a worker that has sent nonsense or stood still is left alone for so long
+  // A worker that has sent nonsense or stood still is left alone for so long; >= 0.
+  int shun_ms = 10'000;
 };
 
 // Owner: main. start(), set_texts(), stop() and destructor from one thread; the rest from any.
 class RemoteModels final : public registry::Models {
  public:
-  // Begins to connect.
+  // Begins to connect. REQUIRES: what BalanceOptions says of its values.
   explicit RemoteModels(BalanceOptions options);
   ~RemoteModels() override;  // as stop(0)
   RemoteModels(const RemoteModels&) = delete;
