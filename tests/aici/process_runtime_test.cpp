@@ -263,6 +263,16 @@ TEST_P(ProcessRuntimeTest, AsksManyThingsBesidesAndTakesTheirAnswersInAnyOrder) 
   }
 }
 
+TEST_P(ProcessRuntimeTest, IsNotMadeWithABackOffThatIsNone) {
+  for (const int back_off_ms : {-1, 0, 30'001}) {
+    ProcessOptions wrong = options();
+    wrong.back_off = std::chrono::milliseconds(back_off_ms);
+    const auto refused = make_process_runtime(std::move(wrong));
+    ASSERT_FALSE(refused.ok()) << back_off_ms;
+    EXPECT_EQ(refused.error().message, "ProcessOptions::back_off: allowed are 1 to 30000 ms");
+  }
+}
+
 TEST_P(ProcessRuntimeTest, SendsNothingThatHasNoRoom) {
   const auto runtime = make(options());
   Answer<ModuleInfo> large;

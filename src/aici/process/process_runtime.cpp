@@ -322,6 +322,10 @@ Result<std::unique_ptr<Runtime>> make_process_runtime(ProcessOptions options) {
   if (options.bias_mib < 1 || options.bias_mib > kMiBMax) {
     return wrong("--aicirt-bin-size: allowed are 1 to 4095 MiB");
   }
+  if (options.back_off < milliseconds(1) || options.back_off > kBackOffMax) {
+    return wrong("ProcessOptions::back_off: allowed are 1 to " +
+                 std::to_string(kBackOffMax.count()) + " ms");
+  }
   const std::size_t row_bytes = static_cast<std::size_t>(options.vocab_size) * sizeof(float);
   if ((static_cast<std::size_t>(options.bias_mib) << 20) <= row_bytes) {
     return wrong("--aicirt-bin-size: one row of the model's vocabulary takes " +
