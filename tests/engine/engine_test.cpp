@@ -414,7 +414,7 @@ class EndsWhenTold : public StopChecker {
 };
 
 TEST_P(EngineTest, StopLetsRunningStreamsFinishWithinTheGrace) {
-  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), {});
+  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   const auto end = std::make_shared<EndsWhenTold>();
   Request request = generate(sink, 1, 1, counting(0, 5), kEndless);
@@ -433,7 +433,7 @@ TEST_P(EngineTest, StopLetsRunningStreamsFinishWithinTheGrace) {
 }
 
 TEST_P(EngineTest, StopEndsWhatIsNotDoneWithinTheGrace) {
-  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), {});
+  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), kEndless)));
   sink->wait_tokens(1, 1);
@@ -442,7 +442,7 @@ TEST_P(EngineTest, StopEndsWhatIsNotDoneWithinTheGrace) {
 }
 
 TEST_P(EngineTest, StopWithoutGraceAnswersEveryStream) {
-  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), {});
+  Engine engine(testing::make_fake_agent(endless_options()), endless_limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), kEndless)));
   sink->wait_tokens(1, 1);
