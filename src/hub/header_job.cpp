@@ -5,6 +5,7 @@
 #include <fstream>
 #include <utility>
 
+#include "lmtp/base/little_endian.h"
 #include "lmtp/base/text.h"
 
 namespace lmtp::hub {
@@ -17,10 +18,7 @@ constexpr std::int64_t kLengthBytes = 8;
 // The header's length by the first eight bytes (little endian), these included; at most the file's
 // size.
 std::int64_t bytes_needed(const std::string& bytes, std::int64_t file_size) {
-  std::uint64_t length = 0;
-  for (int i = kLengthBytes - 1; i >= 0; --i) {
-    length = length << 8 | static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
-  }
+  const std::uint64_t length = little_endian(std::string_view(bytes).substr(0, kLengthBytes));
   const auto rest = static_cast<std::uint64_t>(file_size - kLengthBytes);
   return kLengthBytes + static_cast<std::int64_t>(std::min(length, rest));
 }

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "lmtp/base/little_endian.h"
 #include "zip_directory.h"
 
 namespace lmtp::model {
@@ -113,16 +114,7 @@ class PickleReader {
     return taken;
   }
 
-  // Little endian, up to 8 bytes.
-  std::uint64_t number(std::size_t size) {
-    std::uint64_t value = 0;
-    int shift = 0;
-    for (const char byte : bytes(size)) {
-      value |= std::uint64_t{static_cast<unsigned char>(byte)} << shift;
-      shift += 8;
-    }
-    return value;
-  }
+  std::uint64_t number(std::size_t size) { return little_endian(bytes(size)); }
 
   std::string_view line() {
     const std::size_t end = std::min(rest_.find('\n'), rest_.size());

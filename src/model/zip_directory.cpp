@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "lmtp/base/little_endian.h"
 #include "lmtp/base/text.h"
 
 namespace lmtp::model {
@@ -51,15 +52,7 @@ class Fields {
     return taken;
   }
 
-  std::uint64_t number(std::size_t size) {
-    std::uint64_t value = 0;
-    int shift = 0;
-    for (const char byte : text(size)) {
-      value |= std::uint64_t{static_cast<unsigned char>(byte)} << shift;
-      shift += 8;
-    }
-    return value;
-  }
+  std::uint64_t number(std::size_t size) { return little_endian(text(size)); }
 
   bool is_short() const { return is_short_; }
   bool is_empty() const { return bytes_.empty(); }

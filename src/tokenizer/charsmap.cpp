@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "lmtp/base/check.h"
+#include "lmtp/base/little_endian.h"
 #include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
@@ -24,12 +25,6 @@ bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1) != 0; }
 std::uint32_t label(std::uint32_t unit) { return unit & (0x80000000U | 0xFFU); }
 std::uint32_t offset(std::uint32_t unit) { return (unit >> 10) << ((unit & 0x200U) >> 6); }
 std::uint32_t value(std::uint32_t unit) { return unit & 0x7FFFFFFFU; }
-
-std::uint32_t little_endian(std::string_view bytes) {
-  std::uint32_t number = 0;
-  for (std::size_t i = 4; i-- > 0;) number = number << 8 | static_cast<unsigned char>(bytes[i]);
-  return number;
-}
 
 bool is_ascii(char letter) { return static_cast<unsigned char>(letter) < 0x80; }
 
@@ -95,7 +90,7 @@ std::size_t grapheme_size(const pcre2_code* grapheme, std::string_view text, con
 Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   constexpr std::size_t kUnit = sizeof(std::uint32_t);
   if (bytes.size() < kUnit) return Error{ErrorCode::kInvalid, "the charsmap is cut off"};
-  const std::size_t num_units = little_endian(bytes) / kUnit;
+  const std::size_t num_units = little_endian(bytes.substr(0, kUnit)) / kUnit;
   bytes.remove_prefix(kUnit);
   if (num_units == 0) return Error{ErrorCode::kInvalid, "the charsmap has an empty trie"};
   if (num_units > bytes.size() / kUnit) {
@@ -104,7 +99,8 @@ Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   Charsmap map;
   map.trie_.reserve(num_units);
   for (std::size_t i = 0; i < num_units; ++i) {
-    map.trie_.push_back(little_endian(bytes.substr(i * kUnit)));
+    const std::uint64_t unit = little_endian(bytes.substr(i * kUnit, kUnit));
+    map.trie_.push_back(static_cast<std::uint32_t>(unit));
   }
   map.replacements_ = bytes.substr(num_units * kUnit);
   const std::string_view texts = map.replacements_;

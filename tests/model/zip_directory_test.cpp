@@ -80,7 +80,7 @@ const std::vector<ZipRecord> kRecords = {{.name = "data.pkl", .data = "a pickle"
                                          {.name = "data/0", .data = std::string(100, '0')},
                                          {.name = "version", .data = "3\n"}};
 constexpr std::size_t kPickle = 0;
-constexpr std::size_t kStorage = 1;
+constexpr std::size_t kStorageRecord = 1;
 
 ZipFile whole() { return zip_file(kRecords); }
 
@@ -141,25 +141,27 @@ TEST(ZipDirectoryTest, RecordsThatLieElsewhereThanTheirPlace) {
   };
   const std::string overlaps =
       "record 'archive/data/0' overlaps the one that follows it: the file is corrupt";
-  EXPECT_EQ(with(kStorage, 20, 1000), overlaps);
-  EXPECT_EQ(with(kStorage, 42, file.headers[kStorage] + 100), overlaps);
-  EXPECT_NE(with(kStorage, 42, 0).find("overlaps"), std::string::npos);
+  EXPECT_EQ(with(kStorageRecord, 20, 1000), overlaps);
+  EXPECT_EQ(with(kStorageRecord, 42, file.headers[kStorageRecord] + 100), overlaps);
+  EXPECT_NE(with(kStorageRecord, 42, 0).find("overlaps"), std::string::npos);
   for (const std::uint64_t value :
        {file.entries[0] - 10, file.bytes.size(), std::size_t{1} << 31}) {
-    EXPECT_EQ(with(kStorage, 42, value),
+    EXPECT_EQ(with(kStorageRecord, 42, value),
               "record 'archive/data/0' lies beyond the end of the records: the file is corrupt");
   }
   EXPECT_EQ(with(2, 20, 1 << 30),
             "record 'archive/version' lies beyond the end of the records: the file is corrupt");
   const char* const lacks =
       "record 'archive/data/0' lacks its size in the zip directory: the file is corrupt";
-  for (const std::size_t field : {20, 24, 42}) EXPECT_EQ(with(kStorage, field, UINT32_MAX), lacks);
+  for (const std::size_t field : {20, 24, 42}) {
+    EXPECT_EQ(with(kStorageRecord, field, UINT32_MAX), lacks);
+  }
 
   auto records = kRecords;
-  records[kStorage].is_long = true;
+  records[kStorageRecord].is_long = true;
   const ZipFile long_file = zip_file(records);
   const std::size_t extra =
-      long_file.entries[kStorage] + 46 + 14;  // 5 bytes of another field first
+      long_file.entries[kStorageRecord] + 46 + 14;  // 5 bytes of another field first
   EXPECT_EQ(zip_error(changed(long_file.bytes, extra + 7, 20, 2)), lacks);
   EXPECT_EQ(zip_error(changed(long_file.bytes, extra + 7, 25, 2)), lacks);
   EXPECT_EQ(zip_error(changed(long_file.bytes, extra + 2, 0xFFFF, 2)), lacks);
