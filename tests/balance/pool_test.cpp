@@ -13,9 +13,9 @@
 
 #include "lmtp/balance/remote_models.h"
 #include "lmtp/base/json.h"
-#include "support/eventually.h"
 #include "support/recording_sink.h"
 #include "support/script_server.h"
+#include "support/three_tries.h"
 
 namespace lmtp::balance {
 namespace {
@@ -307,7 +307,7 @@ TEST_F(PoolTest, AWorkerThatGivesWhatItKnowsKeepsItsStreams) {
     peer.idle();
   };
   StreamId id = 0;
-  EXPECT_TRUE(testing::eventually([&] {  // a slow machine may need more than one try
+  EXPECT_TRUE(testing::in_three_tries([&] {
     models_.reset();
     workers_.clear();
     workers_.push_back(worker(knows(1), {tells}));
