@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <random>
-#include <set>
-#include <tuple>
 
 #include "lmtp/base/check.h"
 
@@ -68,15 +66,24 @@ bool is_possible(const Configuration& configuration) {
 }
 
 // Two values of different axes; twice the same: one value.
-using Pair = std::tuple<std::size_t, int, std::size_t, int>;
+using Pair = std::size_t;
+constexpr std::size_t kValuesMax = 64;  // of an axis
+constexpr Pair kPairs = (kNumAxes + 1) * kValuesMax * (kNumAxes + 1) * kValuesMax;
+
+Pair pair_of(std::size_t a, int value_a, std::size_t b, int value_b) {
+  const auto index = [](std::size_t axis, int value) {
+    return axis * kValuesMax + static_cast<std::size_t>(value);
+  };
+  return index(a, value_a) * (kNumAxes + 1) * kValuesMax + index(b, value_b);
+}
 
 std::vector<Pair> pairs_of(const Configuration& configuration) {
   // A batch of one that scores is another value than one that generates.
   std::vector<Pair> pairs = {
-      {kBatch, configuration.at[kBatch], kNumAxes, configuration.lone_score() ? 1 : 0}};
+      pair_of(kBatch, configuration.at[kBatch], kNumAxes, configuration.lone_score() ? 1 : 0)};
   for (std::size_t b = 0; b < configuration.at.size(); ++b) {
     for (std::size_t a = 0; a < b; ++a) {
-      pairs.emplace_back(a, configuration.at[a], b, configuration.at[b]);
+      pairs.push_back(pair_of(a, configuration.at[a], b, configuration.at[b]));
     }
   }
   return pairs;
@@ -86,24 +93,28 @@ std::vector<Pair> values_but_batch(const Configuration& configuration) {
   std::vector<Pair> values;
   for (std::size_t axis = 0; axis < configuration.at.size(); ++axis) {
     if (axis == kBatch) continue;
-    values.emplace_back(axis, configuration.at[axis], axis, configuration.at[axis]);
+    values.push_back(pair_of(axis, configuration.at[axis], axis, configuration.at[axis]));
   }
   return values;
 }
 
-// Greedy: takes, of configurations drawn at random, those that add a new pair of values.
+// Greedy: takes, of configurations in a random order, those that add many new pairs of values, then
+// those that add fewer, until none adds any.
 std::vector<Configuration> cover(std::vector<Configuration> drawn, std::uint64_t seed,
                                  std::vector<Pair> (*brings)(const Configuration&)) {
   std::mt19937_64 random(seed);
   std::shuffle(drawn.begin(), drawn.end(), random);
-  std::set<Pair> seen;
-  std::erase_if(drawn, [&](const Configuration& configuration) {
-    const std::vector<Pair> pairs = brings(configuration);
-    const bool adds = std::ranges::any_of(pairs, [&](const Pair& p) { return !seen.contains(p); });
-    seen.insert(pairs.begin(), pairs.end());
-    return !adds;
-  });
-  return drawn;
+  std::vector<Configuration> taken;
+  std::vector<bool> seen(kPairs, false);
+  for (const int wanted : {40, 30, 20, 14, 10, 7, 5, 3, 2, 1}) {
+    for (const Configuration& configuration : drawn) {
+      const std::vector<Pair> pairs = brings(configuration);
+      if (std::ranges::count_if(pairs, [&](Pair pair) { return !seen[pair]; }) < wanted) continue;
+      for (const Pair pair : pairs) seen[pair] = true;
+      taken.push_back(configuration);
+    }
+  }
+  return taken;
 }
 
 }  // namespace
@@ -156,6 +167,7 @@ std::string Configuration::options(const std::vector<Axis>& axes) const {
 
 std::vector<Configuration> all_configurations(const std::vector<Axis>& axes) {
   LMTP_CHECK(axes.size() == kNumAxes, axes.size());
+  for (const Axis& axis : axes) LMTP_CHECK(axis.values.size() <= kValuesMax, axis.values.size());
   std::vector<Configuration> all;
   std::vector<int> at(axes.size(), 0);
   while (true) {

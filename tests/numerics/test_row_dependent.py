@@ -10,7 +10,8 @@ NUMERICS = pathlib.Path(os.environ["LMTP_BIN_DIR"]).parent / "tests" / "numerics
 ROOT = pathlib.Path(os.environ["LMTP_SOURCE_DIR"])
 LLAMA = ROOT / "tests" / "goldens" / "families" / "llama"
 # Eight streams have more than four rows in a step, one alone has not.
-GRID = ("--model", LLAMA, "--batch", "1,8", "--chunk", "64", "--threads", "2", "--ranks", "1")
+GRID = ("--model", LLAMA, "--batch", "1,8", "--chunk", "64", "--threads", "2", "--ranks", "1",
+        "--sample")
 
 
 def numerics(*arguments):

@@ -28,7 +28,7 @@ using Clients = std::vector<std::unique_ptr<WsClient>>;
 
 constexpr int kSmallBuffer = 4096;
 constexpr int kNumClients = 3;
-constexpr int kNumAnswers = 40;  // ten megabytes
+constexpr int kNumAnswers = 20;  // five megabytes
 
 // Both ends of a connection are this process's.
 std::ptrdiff_t num_sockets() {

@@ -184,27 +184,32 @@ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_
   widen_pair(b0, mine.b[0]);
   widen_pair(b1, mine.b[1]);
   const auto* slots = emulation::exchange(emulation::Meeting::kMma, &mine, sizeof(mine));
-  const int g = lane_index() / 4;
-  const int t = lane_index() % 4;
-  float rows[2][16];
-  float columns[2][16];
+  const int own = lane_index();
+  const int g = own / 4;
+  const int t = own % 4;
+  using Sums = float __attribute__((vector_size(16)));  // as c: two rows of two columns
+  Sums rows[16];
+  Sums columns[16];
   for (int lane = 0; lane < 4; ++lane) {
     const auto of_row = exchanged<Fragments>(slots, g * 4 + lane);
-    const Fragments of_column[] = {exchanged<Fragments>(slots, 2 * t * 4 + lane),
-                                   exchanged<Fragments>(slots, (2 * t + 1) * 4 + lane)};
-    for (int i = 0; i < 4; ++i) {
-      const int upper = i / 2;  // which half of the inputs
-      const int k = upper * 8 + lane * 2 + i % 2;
-      for (int j = 0; j < 2; ++j) {
-        rows[j][k] = of_row.a[2 * upper + j][i % 2];
-        columns[j][k] = of_column[j].b[upper][i % 2];
+    const auto of_left = exchanged<Fragments>(slots, 2 * t * 4 + lane);
+    const auto of_right = exchanged<Fragments>(slots, (2 * t + 1) * 4 + lane);
+    for (int upper = 0; upper < 2; ++upper) {  // which half of the inputs
+      for (int i = 0; i < 2; ++i) {
+        const int k = upper * 8 + lane * 2 + i;
+        const float row = of_row.a[2 * upper][i];
+        const float row_below = of_row.a[2 * upper + 1][i];
+        const float left = of_left.b[upper][i];
+        const float right = of_right.b[upper][i];
+        rows[k] = Sums{row, row, row_below, row_below};
+        columns[k] = Sums{left, right, left, right};
       }
     }
   }
+  Sums sums = {c[0], c[1], c[2], c[3]};
   const int flip = emulation::has_backward_sums() ? 15 : 0;
-  for (int k = 0; k < 16; ++k) {
-    for (int i = 0; i < 4; ++i) c[i] += rows[i / 2][k ^ flip] * columns[i % 2][k ^ flip];
-  }
+  for (int k = 0; k < 16; ++k) sums += rows[k ^ flip] * columns[k ^ flip];
+  for (int i = 0; i < 4; ++i) c[i] = sums[i];
 }
 
 // Exact, so that no order shows; the sum of all is at most 2^31 by what callers require.
