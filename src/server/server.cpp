@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,6 +45,26 @@ void run_io(asio::io_context& io) {
       log::error(std::string("a connection failed: ") + e.what());
     }
   }
+}
+
+Result<void> check(const Timeouts& timeouts) {
+  constexpr Timeouts::Time kMax = std::chrono::hours(24 * 365);
+  const std::pair<const char*, Timeouts::Time> all[] = {{"handshake", timeouts.handshake},
+                                                        {"http", timeouts.http},
+                                                        {"stream_write", timeouts.stream_write},
+                                                        {"drain", timeouts.drain},
+                                                        {"idle", timeouts.idle},
+                                                        {"close", timeouts.close},
+                                                        {"slow_reader", timeouts.slow_reader},
+                                                        {"message", timeouts.message},
+                                                        {"keep_alive", timeouts.keep_alive}};
+  for (const auto& [name, time] : all) {
+    if (time > Timeouts::Time(0) && time <= kMax) continue;
+    return Error{ErrorCode::kInvalid, "Timeouts::" + std::string(name) + ": " +
+                                          std::to_string(time.count()) +
+                                          " ms; allowed are 1 ms to a year"};
+  }
+  return {};
 }
 
 void serve_socket(const std::shared_ptr<ServerContext>& context, Socket socket,
@@ -93,6 +114,7 @@ struct Server::Impl {
 
   Result<void> open() {
     const ServerOptions& options = context->options;
+    if (auto sane = check(options.timeouts); !sane) return sane;
     if (context->tls.enabled()) {
       if (auto loaded = context->tls.load(); !loaded) return loaded;
     }

@@ -46,6 +46,25 @@ TEST(Server, StreamsTokensAndScores) {
   EXPECT_EQ(score.finish, FinishReason::kStop);
 }
 
+TEST(Server, DoesNotOpenWithTimeoutsThatAreNone) {
+  using Member = Timeouts::Time Timeouts::*;
+  const std::unique_ptr<registry::Registry> models = lmtp::testing::make_fake_models({});
+  for (const Member member : {&Timeouts::handshake, &Timeouts::http, &Timeouts::stream_write,
+                              &Timeouts::drain, &Timeouts::idle, &Timeouts::close,
+                              &Timeouts::slow_reader, &Timeouts::message, &Timeouts::keep_alive}) {
+    for (const Timeouts::Time wrong :
+         {Timeouts::Time(0), Timeouts::Time(-1), Timeouts::Time::max()}) {
+      ServerOptions options;
+      options.port = 0;
+      options.timeouts.*member = wrong;
+      Server server(options, *models);
+      const Result<void> opened = server.open();
+      ASSERT_FALSE(opened.ok());
+      EXPECT_NE(opened.error().message.find("ms; allowed are 1 ms to a year"), std::string::npos);
+    }
+  }
+}
+
 TEST(Server, AllStreamsOfAStepShareOneMessage) {
   std::promise<void> gate;
   FakeModelOptions model;
