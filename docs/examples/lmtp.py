@@ -114,6 +114,7 @@ class GenerateParams(ScoreParams, total=False):
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    penalties_from: int  # so many of the prompt's tokens do not count for these two
     logit_bias: dict[int, float]
     mask: str  # what mask() makes: the only tokens that are allowed
     grammar: dict[str, Any]  # {"type": "regex" (choice, json, lark, gbnf, ...), "value": ...}

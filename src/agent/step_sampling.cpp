@@ -86,14 +86,18 @@ void StepSampling::add_counts_of(const scheduler::SlotState& state) {
 }
 
 // Of a token in the middle: appends to counts_ how often each of the first num_tokens tokens
-// occurs.
+// occurs, as TokenCounts does.
 void StepSampling::count_tokens(const scheduler::SlotState& state, std::size_t num_tokens) {
   const std::span<const TokenId> tokens(state.tokens.data(), num_tokens);
-  for (const TokenId token : tokens) ++count_of_[static_cast<std::size_t>(token)];
+  const auto from = static_cast<std::size_t>(state.params.penalties_from);
+  for (std::size_t i = 0; i < num_tokens; ++i) {  // one more than its count; 0: does not occur
+    std::int32_t& count = count_of_[static_cast<std::size_t>(tokens[i])];
+    count = std::max(count, 1) + (i < from ? 0 : 1);
+  }
   for (const TokenId token : tokens) {
     std::int32_t& count = count_of_[static_cast<std::size_t>(token)];
     if (count > 0) {
-      counts_.push_back({token, std::exchange(count, 0)});
+      counts_.push_back({token, std::exchange(count, 0) - 1});
     }
   }
 }
@@ -116,7 +120,7 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
     if (next < state.tokens.size() || row.num_drafts > 0) {  // drafts may leave the sequence again
       count_tokens(state, next);
     } else {
-      state.counts.update(state.tokens);
+      state.counts.update(state.tokens, static_cast<std::size_t>(params.penalties_from));
       add_counts_of(state);
       sample_row.counts_input = static_cast<std::int64_t>(next - state.tokens.size());
       LMTP_CHECK(sample_row.counts_input == (row.input_row >= 0 ? 1 : 0), next,

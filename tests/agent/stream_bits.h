@@ -166,6 +166,7 @@ class StreamBits : public ::testing::TestWithParam<Where> {
     params.raw_logprobs = number % 2 == 1;
     if (number % 3 == 2) params.repetition_penalty = 1.3F;
     if (number % 3 == 2) params.frequency_penalty = 0.2F;
+    if (number % 6 == 2) params.penalties_from = static_cast<int>(made.prompt.size());
     if (number % 4 >= 2) {
       auto bias = std::make_shared<LogitBias>();
       bias->ids = {1, 9, 40};

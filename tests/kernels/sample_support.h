@@ -24,6 +24,7 @@ struct SampleCase {
   kernels::SampleRow params = {};  // first_count, and what the arrays below give, are filled in
   std::int32_t position = 0;
   std::vector<std::int32_t> tokens = {};  // before: what penalties count
+  std::size_t num_uncounted = 0;          // of them: for the repetition penalty alone
   std::int32_t input = 0;                 // counted with them if params.counts_input
   std::map<std::int32_t, float> biases = {};
   std::vector<std::uint32_t> mask = {};
@@ -94,7 +95,9 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
     positions.push_back(one.position);
     inputs.push_back(one.input);
     std::map<std::int32_t, std::int32_t> seen;
-    for (const std::int32_t token : one.tokens) ++seen[token];
+    for (std::size_t token = 0; token < one.tokens.size(); ++token) {
+      seen[one.tokens[token]] += token < one.num_uncounted ? 0 : 1;
+    }
     row.first_count = static_cast<std::int64_t>(counts.size());
     row.num_counts = static_cast<std::int64_t>(seen.size());
     for (const auto& [id, times] : seen) counts.push_back({id, times});
@@ -198,6 +201,7 @@ inline std::vector<SampleCase> random_cases(std::size_t width, int count, unsign
       params.presence_penalty = fraction();
       params.frequency_penalty = fraction() - 0.5F;
       for (int k = 0; k < 30; ++k) one.tokens.push_back(any_id());
+      if (one_in(2)) one.num_uncounted = 20;
       params.counts_input = one_in(2) ? 1 : 0;
       one.input = one_in(2) ? one.tokens.front() : any_id();
     }

@@ -38,12 +38,14 @@ INSTANTIATE_TEST_SUITE_P(Backends, SampleTest, ::testing::ValuesIn(all_backends(
 std::vector<double> reference_logprobs(const SampleCase& one) {
   std::vector<double> logits(one.logits.begin(), one.logits.end());
   std::map<std::int32_t, int> counts;
-  for (const std::int32_t token : one.tokens) ++counts[token];
+  for (std::size_t i = 0; i < one.tokens.size(); ++i) {
+    counts[one.tokens[i]] += i < one.num_uncounted ? 0 : 1;
+  }
   for (const auto& [id, count] : counts) {
     double& logit = logits.at(static_cast<std::size_t>(id));
     const auto penalty = static_cast<double>(one.params.repetition_penalty);
     logit = logit > 0.0 ? logit / penalty : logit * penalty;
-    logit -= static_cast<double>(one.params.presence_penalty);
+    if (count > 0) logit -= static_cast<double>(one.params.presence_penalty);
     logit -= static_cast<double>(one.params.frequency_penalty) * count;
   }
   for (const auto& [id, value] : one.biases) {
@@ -64,6 +66,7 @@ TEST_P(SampleTest, GreedyAndReportedLogprobsAreTheReferences) {
     one.params.presence_penalty = 0.3F;
     one.params.frequency_penalty = -0.2F;
     one.params.num_top = static_cast<std::int32_t>(std::min<std::size_t>(5, size));
+    one.num_uncounted = 25;
     for (int i = 0; i < 40; ++i) {
       one.tokens.push_back(static_cast<std::int32_t>(generator() % size));
     }

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace lmtp {
@@ -25,6 +28,19 @@ TEST(TokenCountsTest, TokenByTokenIsACountOfAll) {
     std::map<TokenId, std::int32_t> counted;
     for (const auto& [id, count] : counts.entries()) EXPECT_TRUE(counted.emplace(id, count).second);
     ASSERT_EQ(counted, expected);
+  }
+  // With a prompt, of whose tokens there are entries, and no counts.
+  constexpr std::size_t kPrompt = 400;
+  for (std::size_t i = 0; i < kPrompt; ++i) --expected[tokens[i]];
+  for (const std::size_t step : {std::size_t{7}, std::size_t{150}, tokens.size()}) {
+    scheduler::TokenCounts from;
+    for (std::size_t end = 0; end < tokens.size();) {
+      end = std::min(end + step, tokens.size());
+      from.update(std::span(tokens).first(end), kPrompt);
+    }
+    std::map<TokenId, std::int32_t> counted;
+    for (const auto& [id, count] : from.entries()) EXPECT_TRUE(counted.emplace(id, count).second);
+    EXPECT_EQ(counted, expected) << step;
   }
   counts.clear();
   EXPECT_EQ(counts.num_counted(), 0U);

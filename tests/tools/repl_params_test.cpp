@@ -144,7 +144,7 @@ TEST(SetParam, KnowsEveryNameItTells) {
     ++num_names;
     pos = end + 2;
   }
-  EXPECT_EQ(num_names, 19U);
+  EXPECT_EQ(num_names, 20U);
   EXPECT_FALSE(is_param("top_k"));
   EXPECT_FALSE(is_param("x=1"));
   EXPECT_NE(set_param(params, "colour", "1").error().message.find("known are temperature"),

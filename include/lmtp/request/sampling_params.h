@@ -40,6 +40,9 @@ struct TokenMask {
 };
 
 struct SamplingParams : DrawParams {
+  // >= 0: presence and frequency penalties count the occurrences from this position of the sequence
+  // on, its prompt's tokens first; the repetition penalty counts all.
+  int penalties_from = 0;
   int top_logprobs = 1;                         // [0, kMaxTopLogprobs]
   int max_tokens = 32;                          // >= 1
   bool has_seed = false;                        // false: the server picks a fresh seed

@@ -79,6 +79,11 @@ inline constexpr std::array kSamplingTable = {
                   &SamplingParams::frequency_penalty,
                   {-100.0, 100.0},
                   "subtracted for every occurrence"},
+    SamplingParam{
+        "penalties_from",
+        &SamplingParams::penalties_from,
+        {0, kMaxCount},
+        "of the prompt's tokens, presence_penalty and frequency_penalty pass over so many"},
     SamplingParam{kTopLogprobsName,
                   &SamplingParams::top_logprobs,
                   {0, kMaxTopLogprobs},

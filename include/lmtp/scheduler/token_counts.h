@@ -20,15 +20,12 @@ class TokenCounts {
     std::int32_t count = 0;
   };
 
-  // Counts those of the tokens that are not counted yet. REQUIRES: `tokens` begins with what was
-  // counted.
-  void update(std::span<const TokenId> tokens) {
-    const auto fresh = tokens.subspan(num_counted_);
-    if (fresh.size() > kInsertedMax) {
-      merge({fresh.begin(), fresh.end()});
-    } else {
-      for (const TokenId id : fresh) insert(id);
-    }
+  // Counts those of the tokens that are not counted yet; one before `from` has an entry, and adds
+  // nothing to its count. REQUIRES: `tokens` begins with what was counted, with the same `from`.
+  void update(std::span<const TokenId> tokens, std::size_t from = 0) {
+    const std::size_t middle = std::clamp(from, num_counted_, tokens.size());
+    add(tokens.subspan(num_counted_, middle - num_counted_), 0);
+    add(tokens.subspan(middle), 1);
     num_counted_ = tokens.size();
   }
   void clear() {
@@ -43,15 +40,23 @@ class TokenCounts {
  private:
   static constexpr std::size_t kInsertedMax = 64;  // more are sorted first
 
-  void insert(TokenId id) {
-    const auto at = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
-    if (at != entries_.end() && at->id == id) {
-      ++at->count;
+  // `each`: what one occurrence counts.
+  void add(std::span<const TokenId> fresh, std::int32_t each) {
+    if (fresh.size() > kInsertedMax) {
+      merge({fresh.begin(), fresh.end()}, each);
     } else {
-      entries_.insert(at, {id, 1});
+      for (const TokenId id : fresh) insert(id, each);
     }
   }
-  void merge(std::vector<TokenId> ids) {
+  void insert(TokenId id, std::int32_t each) {
+    const auto at = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
+    if (at != entries_.end() && at->id == id) {
+      at->count += each;
+    } else {
+      entries_.insert(at, {id, each});
+    }
+  }
+  void merge(std::vector<TokenId> ids, std::int32_t each) {
     std::ranges::sort(ids);
     std::vector<Entry> merged;
     auto known = entries_.begin();
@@ -59,7 +64,7 @@ class TokenCounts {
       while (known != entries_.end() && known->id < *id) merged.push_back(*known++);
       const bool is_known = known != entries_.end() && known->id == *id;
       Entry entry = is_known ? *known++ : Entry{*id, 0};
-      for (; id != ids.end() && *id == entry.id; ++id) ++entry.count;
+      for (; id != ids.end() && *id == entry.id; ++id) entry.count += each;
       merged.push_back(entry);
     }
     merged.insert(merged.end(), known, entries_.end());

@@ -45,10 +45,12 @@ struct SampleRow : DrawParams {
   const std::uint32_t* mask = nullptr;
 };
 
-// The logit of a token that occurs so often, after the penalties; that of repetition as HF's: a
-// positive logit is divided, a negative one multiplied.
+// The logit of a token that occurs, after the penalties; that of repetition as HF's: a positive
+// logit is divided, a negative one multiplied. The others are for the occurrences that count; 0:
+// none does.
 constexpr float penalized(float logit, const DrawParams& by, std::int32_t count) {
   logit = logit > 0.0F ? logit / by.repetition_penalty : logit * by.repetition_penalty;
+  if (count == 0) return logit;
   return logit - (by.presence_penalty + by.frequency_penalty * static_cast<float>(count));
 }
 
