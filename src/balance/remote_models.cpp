@@ -59,6 +59,12 @@ struct RemoteModels::Impl {
     texts.controllers = kNoControllers;
   }
 
+  ModelStatus status() const {
+    ModelStatus status = pool->status();
+    status.answer_end_ids = texts.answer_end_ids;
+    return status;
+  }
+
   std::string name_of(const std::string& asked) const {
     return asked.empty() ? pool->model_name() : asked;
   }
@@ -150,11 +156,12 @@ std::optional<registry::ReadyModel> RemoteModels::ready_model(const std::string&
   if (!impl_->pool->is_ready()) return std::nullopt;
   const registry::LoadedTexts& texts = impl_->texts;
   return registry::ReadyModel{impl_->name_of(name), *impl_->pool->limits(), texts.tokenizer,
-                              texts.chat_template,  texts.grammars,         texts.controllers};
+                              texts.chat_template,  texts.grammars,         texts.controllers,
+                              texts.answer_end_ids};
 }
 
 std::optional<Result<ModelStatus>> RemoteModels::status(const std::string& /*name*/) const {
-  return impl_->pool->status();
+  return impl_->status();
 }
 
 // status() always answers.
@@ -172,7 +179,7 @@ void RemoteModels::unload_adapter(std::string /*name*/, const AdapterDone& done)
   done(kNoAdapters);
 }
 
-std::vector<ModelStatus> RemoteModels::list() const { return {impl_->pool->status()}; }
+std::vector<ModelStatus> RemoteModels::list() const { return {impl_->status()}; }
 
 bool RemoteModels::is_auto() const { return false; }
 

@@ -30,6 +30,7 @@ ModelStatus ModelEntry::status(bool stopping) const {
   } else if (load->downloads) {
     status.download = DownloadState{load->bytes_done, load->bytes_total};
   }
+  if (texts != nullptr) status.answer_end_ids = texts->answer_end_ids;
   for (const ServedAdapter& one : adapters) status.adapters.push_back(one.source);
   if (route != nullptr) {
     status.stats = route->engine().stats();

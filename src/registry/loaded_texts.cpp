@@ -1,8 +1,11 @@
 #include "lmtp/registry/loaded_texts.h"
 
+#include <algorithm>
+
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
+#include "lmtp/text/answer_end.h"
 
 namespace lmtp::registry {
 namespace {
@@ -35,6 +38,12 @@ LoadedTexts load_texts(const ServedModel& served) {
                  " answers no chats: " + texts.chat_template.error().message);
   }
   if (texts.tokenizer) {
+    const engine::ModelLimits& limits = served.limits;
+    texts.answer_end_ids = text::answer_end_ids(**texts.tokenizer, texts.chat_template);
+    std::erase_if(texts.answer_end_ids, [&](TokenId id) {
+      return id >= limits.vocab_size ||
+             std::ranges::find(limits.eos_ids, id) != limits.eos_ids.end();
+    });
     texts.grammars = std::make_shared<constraint::GrammarCompiler>(
         *texts.tokenizer, served.limits.vocab_size, served.limits.eos_ids);
     if (served.load_controllers) {

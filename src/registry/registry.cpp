@@ -252,7 +252,8 @@ std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
   const bool is_adapter = find_adapter(entry->adapters, name) != nullptr;
   return ReadyModel{is_adapter ? name : entry->name, entry->served->limits,
                     entry->texts->tokenizer,         entry->texts->chat_template,
-                    entry->texts->grammars,          entry->texts->controllers};
+                    entry->texts->grammars,          entry->texts->controllers,
+                    entry->texts->answer_end_ids};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {

@@ -15,6 +15,12 @@ std::string TokenDecoder::push(TokenId token) {
   return decoder_.push(is_first ? tokenizer.first_token_bytes(token) : bytes);
 }
 
+std::string_view TokenDecoder::left_out(TokenId token) const {
+  const tokenizer::Tokenizer& tokenizer = *options_.tokenizer;
+  if (!options_.skip_special_tokens || !tokenizer.is_special(token)) return {};
+  return tokenizer.token_bytes(token);
+}
+
 bool is_without_text(const TokenDecoder::Options& options, std::span<const TokenId> tokens) {
   const tokenizer::Tokenizer& tokenizer = *options.tokenizer;
   return std::ranges::all_of(tokens, [&](TokenId token) {
@@ -31,6 +37,7 @@ TextStopChecker::TextStopChecker(TokenDecoder::Options options,
 }
 
 bool TextStopChecker::push(TokenId token, bool may_stop) {
+  if (may_stop && stops_->has(decoder_.left_out(token))) return true;
   return matcher_.push(decoder_.push(token), may_stop).has_value();
 }
 
@@ -49,7 +56,12 @@ StreamText::StreamText(TokenDecoder::Options options, std::shared_ptr<const Stop
 }
 
 StreamText::Piece StreamText::push(TokenId token, FinishReason reason) {
+  const std::string special(decoder_.left_out(token));
   Piece piece = cut(decoder_.push(token), reason);
+  if (reason == FinishReason::kStop && matcher_ && matcher_->stops().has(special)) {
+    piece.text += std::exchange(held_, {}) + decoder_.finish() + (include_stop_ ? special : "");
+    return {std::move(piece.text), special};
+  }
   if (reason == FinishReason::kNone || piece.stop_text) return piece;
   piece.text += std::exchange(held_, {}) + decoder_.finish();
   return piece;

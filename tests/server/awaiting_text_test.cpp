@@ -184,7 +184,7 @@ TEST(AwaitingText, WhatWaitsIsBounded) {
 class SlowTokenizer : public lmtp::testing::FakeTokenizer {
  public:
   SlowTokenizer(std::shared_future<void> gate, std::atomic<int>& num_begun)
-      : FakeTokenizer(kFakeVocabSize), gate_(std::move(gate)), num_begun_(num_begun) {}
+      : FakeTokenizer(kFakeVocabSize, false), gate_(std::move(gate)), num_begun_(num_begun) {}
   Result<std::vector<TokenId>> encode(std::string_view text) const override {
     if (text.size() < 1000) return FakeTokenizer::encode(text);
     wait();

@@ -178,6 +178,7 @@ TEST_F(LoadingTest, ModelInfoIsAnsweredAtOnceWithTheState) {
                            R"("vocab_size": 1000)",
                            R"("context_length": 512)",
                            R"("eos_token_ids": [])",
+                           R"("answer_end_token_ids": [)",
                            R"("dtype": "none")",
                            R"("device": "cpu")",
                            R"("num_parameters": 0)",
@@ -249,7 +250,8 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"x("architecture": "FakeForCausalLM", "constructor": "make_fake_models(\"one\")", )x"
       R"("tokenizer": "/models/one", "vocab_size": 1000, "context_length": 512, )"
       R"("max_input_tokens": 511, "max_total_tokens": 512, )"
-      R"("eos_token_ids": [], "dtype": "none", "kv_cache_dtype": null, "device": "cpu", )"
+      R"("eos_token_ids": [], "answer_end_token_ids": null, "dtype": "none", )"
+      R"("kv_cache_dtype": null, "device": "cpu", )"
       R"("num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
       R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"

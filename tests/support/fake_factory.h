@@ -42,7 +42,7 @@ inline registry::ServedModel fake_served_model(const std::string& name,
     return Result<std::unique_ptr<scheduler::ModelAgent>>(make_fake_agent(agent));
   };
   model.load_tokenizer = [] {
-    return registry::LoadedTokenizer(std::make_shared<const FakeTokenizer>(kFakeVocabSize));
+    return registry::LoadedTokenizer(std::make_shared<const FakeTokenizer>(kFakeVocabSize, false));
   };
   return model;
 }

@@ -13,7 +13,8 @@ namespace lmtp::testing {
 
 class FakeTokenizer : public tokenizer::Tokenizer {
  public:
-  explicit FakeTokenizer(int vocab_size) {
+  // `has_eos`: whether it says which token ends a text, by which answers would end.
+  explicit FakeTokenizer(int vocab_size, bool has_eos = true) : has_eos_(has_eos) {
     const std::string text = "Es war einmal ein süßes Mädchen, 5 € und 𝄞. \n<b>été</b> ";
     for (int id = 0; id < vocab_size; ++id) {
       const auto at = static_cast<std::size_t>(id);
@@ -21,7 +22,7 @@ class FakeTokenizer : public tokenizer::Tokenizer {
                                 : (text + text).substr(at % text.size(), 1 + at % 5));
     }
     bytes_.at(at(bos_id())) = "<s>";
-    bytes_.at(at(eos_id())) = "</s>";
+    bytes_.at(at(last())) = "</s>";
   }
 
   Result<std::vector<TokenId>> encode(std::string_view text) const override {
@@ -45,16 +46,18 @@ class FakeTokenizer : public tokenizer::Tokenizer {
     if (id < 0 || id >= vocab_size()) return {};
     return bytes_[at(id)];
   }
-  bool is_special(TokenId id) const override { return id == bos_id() || id == eos_id(); }
+  bool is_special(TokenId id) const override { return id == bos_id() || id == last(); }
   int vocab_size() const override { return static_cast<int>(bytes_.size()); }
   TokenId bos_id() const override { return vocab_size() - 2; }
-  TokenId eos_id() const override { return vocab_size() - 1; }
+  TokenId eos_id() const override { return has_eos_ ? last() : -1; }
   bool adds_bos() const override { return true; }
   std::size_t spaces_dropped_max() const override { return 0; }
 
  private:
+  TokenId last() const { return vocab_size() - 1; }
   static std::size_t at(TokenId id) { return static_cast<std::size_t>(id); }
 
+  const bool has_eos_;
   std::vector<std::string> bytes_;
 };
 

@@ -71,13 +71,14 @@ Case random_case(Random& random) {
       stop += parts[below(random, parts.size())];
     }
   }
+  if (below(random, 5) == 0) drawn.stops.emplace_back("<s>");  // the special token's text
   drawn.include_stop = below(random, 2) == 0;
   drawn.min_tokens = below(random, 3) == 0 ? below(random, 20) : 0;
   return drawn;
 }
 
-// What is certain of the first tokens' text.
-std::string certain_text(const Case& drawn, std::size_t num_tokens) {
+// What is certain of the first tokens' text, or all of it.
+std::string text_of(const Case& drawn, std::size_t num_tokens, bool to_the_end = false) {
   std::string bytes;
   for (std::size_t i = 0; i < num_tokens; ++i) {
     const TokenId token = drawn.tokens[i];
@@ -85,7 +86,10 @@ std::string certain_text(const Case& drawn, std::size_t num_tokens) {
         drawn.options.skip_special_tokens && drawn.options.tokenizer->is_special(token);
     if (!skipped) bytes += drawn.options.tokenizer->token_bytes(token);
   }
-  return tokenizer::StreamDecoder().push(bytes);
+  tokenizer::StreamDecoder decoder;
+  std::string text = decoder.push(bytes);
+  if (to_the_end) text += decoder.finish();
+  return text;
 }
 
 // The same by looking at the whole text again and again.
@@ -110,8 +114,16 @@ Expected expected_of(const Case& drawn) {
   std::string text;
   for (std::size_t i = 0; i < drawn.tokens.size(); ++i) {
     const std::size_t num_seen = text.size();
-    text = certain_text(drawn, i + 1);
-    for (std::size_t end = num_seen + 1; end <= text.size() && i + 1 >= drawn.min_tokens; ++end) {
+    const bool counts = i + 1 >= drawn.min_tokens;
+    if (drawn.options.skip_special_tokens && drawn.options.tokenizer->is_special(drawn.tokens[i]) &&
+        counts && std::ranges::find(drawn.stops, "<s>") != drawn.stops.end()) {
+      expected.stop_text = "<s>";
+      expected.pieces.push_back(text_of(drawn, i + 1, true).substr(num_sent) +
+                                (drawn.include_stop ? "<s>" : ""));
+      return expected;
+    }
+    text = text_of(drawn, i + 1);
+    for (std::size_t end = num_seen + 1; end <= text.size() && counts; ++end) {
       for (const std::string& stop : drawn.stops) {
         if (!text.substr(0, end).ends_with(stop)) continue;
         if (!expected.stop_text || stop.size() > expected.stop_text->size()) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/registry/model_factory.h"
@@ -16,6 +18,7 @@ struct LoadedTexts {
   text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
   std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
   LoadedControllers controllers = kNoControllers;
+  std::vector<TokenId> answer_end_ids;  // as ReadyModel has them
 };
 
 // Reads them; what cannot be read is an error in its place. Seconds; any thread.

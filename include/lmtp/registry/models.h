@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/engine/engine.h"
@@ -17,6 +18,7 @@
 #include "lmtp/registry/refusal_counts.h"
 #include "lmtp/registry/stream_canceller.h"
 #include "lmtp/request/request.h"
+#include "lmtp/request/sampling_params.h"
 
 namespace lmtp::registry {
 
@@ -43,7 +45,8 @@ struct ModelStatus {
   std::string error;                      // why the last loading failed; empty otherwise
   ModelDescription description;           // only the name, while the model is not yet found
   engine::ModelLimits limits;
-  engine::EngineStats stats;  // without an engine: num_waiting, the rest zero
+  engine::EngineStats stats;            // without an engine: num_waiting, the rest zero
+  std::vector<TokenId> answer_end_ids;  // ReadyModel's, from when its texts are loaded
   std::vector<AdapterSource> adapters;
   std::vector<WorkerStatus> workers;  // of a balancer, whose `stats` are those of all together
 };
@@ -57,6 +60,16 @@ struct ReadyModel {
   // Null: there is no tokenizer, whose bytes grammars are about.
   std::shared_ptr<constraint::GrammarCompiler> grammars = nullptr;
   LoadedControllers controllers = kNoControllers;
+  // Tokens that end an answer in chats and over HTTP, without ignore_eos, beside limits.eos_ids,
+  // which do everywhere (lmtp/text/answer_end.h). Ascending, none of the others.
+  std::vector<TokenId> answer_end_ids = {};
+
+  // Has these end what the params are of.
+  void end_answers(SamplingParams& params) const {
+    if (params.ignore_eos) return;
+    params.stop_token_ids.insert(params.stop_token_ids.end(), answer_end_ids.begin(),
+                                 answer_end_ids.end());
+  }
 };
 
 // Why a request was not taken; no event will come for it.

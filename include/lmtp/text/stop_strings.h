@@ -1,6 +1,7 @@
 // Stop strings, found in a text that comes in pieces.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,10 @@ class StopStrings {
 
   std::size_t size() const { return stops_.size(); }
   const std::string& operator[](std::size_t which) const { return stops_[which].bytes; }
+  // Whether one of them is this very text.
+  bool has(std::string_view text) const {
+    return std::ranges::find(stops_, text, &Stop::bytes) != stops_.end();
+  }
 
  private:
   friend class StopMatcher;

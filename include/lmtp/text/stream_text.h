@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/request/event.h"
@@ -29,6 +30,8 @@ class TokenDecoder {
   explicit TokenDecoder(Options options) : options_(std::move(options)) {}
 
   std::string push(TokenId token);
+  // The text of a special token that is left out; empty: of any other.
+  std::string_view left_out(TokenId token) const;
   // What was held back of an unfinished character.
   std::string finish() { return decoder_.finish(); }
 
@@ -40,7 +43,8 @@ class TokenDecoder {
 // Whether the tokens give no text, so that what follows them is at the start of one.
 bool is_without_text(const TokenDecoder::Options& options, std::span<const TokenId> tokens);
 
-// Ends a stream with the token by which its text contains a stop string.
+// Ends a stream with the token by which its text contains a stop string; also with a special token
+// whose text is one, where special tokens have no text in the stream's.
 class TextStopChecker : public StopChecker {
  public:
   // `resumed`: generated before; a stop string within them does not count.

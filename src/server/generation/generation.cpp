@@ -115,6 +115,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       return fail(taken.error());
     }
     if (ended_) return;
+    model.end_answers(request_.params);
     if (request_.controller) return instantiate(model);
     if (!request_.grammar || !request_.generates) return submit_all(model);
     if (auto takes = check_grammars(model); !takes) return fail(of_grammar(takes.error()));
@@ -223,6 +224,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
       request.prompt = prompts_[prompt];
       request.params = request_.params;
       request.params.seed += i;
+      if (!request_.penalizes_prompts) {
+        request.params.penalties_from = static_cast<int>(request.prompt.size());
+      }
       if (request_.to_context_end) {
         request.params.max_tokens =
             std::max(1, context_length_ - static_cast<int>(request.prompt.size()));

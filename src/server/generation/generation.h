@@ -51,6 +51,8 @@ struct GenerationRequest {
   int num_samples = 1;        // of each prompt; their seeds are seed, seed + 1, ...
   SamplingParams params;
   bool to_context_end = false;  // as many tokens as fit, in the place of params.max_tokens
+  // false: presence and frequency penalties count generated tokens alone, as OpenAI's API has it.
+  bool penalizes_prompts = true;
   // Log probabilities of the prompts' tokens but for the first, before any is generated.
   bool scores_prompts = false;
   bool generates = true;  // false: no tokens; without scores_prompts nothing is computed

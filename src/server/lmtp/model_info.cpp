@@ -64,6 +64,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
       {"max_input_tokens", known(found, status.limits.input_tokens_max())},
       {"max_total_tokens", known(found, status.limits.total_tokens_max())},
       {"eos_token_ids", known(found, status.limits.eos_ids)},
+      {"answer_end_token_ids", known(loaded, status.answer_end_ids)},
       {"dtype", known(found, loaded ? stats.agent.dtype : model.dtype)},
       {"kv_cache_dtype", known(found && !kv_dtype.empty(), kv_dtype)},
       {"device", known(found, loaded ? stats.agent.device : model.device)},

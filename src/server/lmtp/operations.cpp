@@ -174,6 +174,7 @@ Result<Request> make_request(GenerateMessage& message, Resolved resolved,
   }
   Request request = begin_request(message, RequestKind::kGenerate, model, stream);
   request.params = std::move(message.params);
+  if (message.chat) model.end_answers(request.params);
   request.num_resumed = message.num_resumed;
   if (!request.params.has_seed && (stream.wants_notices || message.num_samples > 1)) {
     request.params.seed = fresh_seed();
