@@ -229,4 +229,18 @@ std::optional<std::int64_t> json_integer(const Json& value) {
   return static_cast<std::int64_t>(number);
 }
 
+namespace {
+
+// nlohmann's empty() is false for every text.
+template <typename AnyJson>
+bool is_empty_value(const AnyJson& value) {
+  const auto* text = value.template get_ptr<const std::string*>();
+  return text != nullptr ? text->empty() : value.is_structured() && value.empty();
+}
+
+}  // namespace
+
+bool is_empty_json(const Json& value) { return is_empty_value(value); }
+bool is_empty_json(const OrderedJson& value) { return is_empty_value(value); }
+
 }  // namespace lmtp

@@ -51,8 +51,7 @@ bool is_all_linear(std::string text) {
 }
 
 bool is_set(const OrderedJson& value) {
-  if (value.is_null() || value == false || value == 0) return false;
-  return !((value.is_string() || value.is_array() || value.is_object()) && value.empty());
+  return !(value.is_null() || value == false || value == 0 || is_empty_json(value));
 }
 
 }  // namespace

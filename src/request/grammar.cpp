@@ -64,6 +64,9 @@ Result<Grammar> make_grammar(std::string_view type, GrammarValue value) {
         ".value: " + std::string(value.kind == Given::kNone ? "is missing" : "is no such") +
             "; allowed with " + std::string(type) + " is " + std::string(found->allowed)};
   }
+  if (found->kind == Kind::kRegex && value.text.empty()) {
+    return Error{ErrorCode::kInvalid, ".value: is empty; allowed is an expression"};
+  }
   if (value.text.size() > kMaxGrammarBytes) {
     return Error{ErrorCode::kInvalid, ".value: has " + std::to_string(value.text.size()) +
                                           " bytes; allowed are at most " +

@@ -69,11 +69,13 @@ def test_what_the_prompt_is_made_of(client, model):  # noqa: F811
     assert prompt_of(messages=ATTACK).count(special) == 2, "the template's own alone"
     tools = prompt_of(tools=[WEATHER], tool_choice="none")
     assert tools == ids_of(tokenizer, MESSAGES), "which this template does not show"
-    opened = [*MESSAGES, {"role": "assistant", "content": "Then the"}]
     continuing = {"add_generation_prompt": False, "continue_final_message": True}
-    assert prompt_of(messages=opened, extra=continuing) == ids_of(
-        tokenizer, opened, **continuing
-    )
+    for text in ("```json\n", "The answer is ", " e", "e", "end", "|", "<|im_end|", "Then the"):
+        opened = [*MESSAGES, {"role": "assistant", "content": text}]
+        ids = ids_of(tokenizer, opened, **continuing)
+        assert prompt_of(messages=opened, extra=continuing) == ids, text
+        opened[-1]["content"] = [{"type": "text", "text": text}]
+        assert prompt_of(messages=opened, extra=continuing) == ids, text
     answer = chat(client, messages=opened, extra_body={"echo": True, **continuing})
     assert answer.choices[0].message.content.startswith("Then the")
 

@@ -29,7 +29,7 @@ TEST(ToolCalls, ANamedFunctionIsItsParameters) {
       read(kTools + R"(, "tool_choice": {"type": "function", "function": {"name": "weather"}})");
   ASSERT_TRUE(request.ok()) << request.error().message;
   EXPECT_EQ(request->generation.grammar,
-            (Grammar{Grammar::Kind::kJsonSchema, R"({"z":1,"a":2,)" + kCompact}))
+            (Grammar{Grammar::Kind::kJsonSchema, R"({"z":1,"a":2,"type":"object",)" + kCompact}))
       << "in the order of the keys";
   ASSERT_EQ(request->answer.tools.calls.size(), 1U);
   EXPECT_EQ(request->answer.tools.calls[0].function, "weather");
@@ -43,7 +43,7 @@ TEST(ToolCalls, RequiredIsOneOfThem) {
   EXPECT_EQ(request->generation.grammar->text,
             "start: call_0 | call_1\n"
             "call_0: \"{\\\"name\\\": \\\"weather\\\", \\\"arguments\\\": \" arguments_0 \"}\"\n"
-            "arguments_0: %json {\"z\":1,\"a\":2," +
+            "arguments_0: %json {\"z\":1,\"a\":2,\"type\":\"object\"," +
                 kCompact +
                 "\n"
                 "call_1: \"{\\\"name\\\": \\\"time\\\", \\\"arguments\\\": \" arguments_1 \"}\"\n"

@@ -57,6 +57,10 @@ const std::string* find_json_text(const Json& object, std::string_view key);
 std::optional<bool> find_json_bool(const Json& object, std::string_view key);
 std::optional<std::int64_t> json_integer(const Json& value);
 
+// Whether it is "", [] or {}: what programs write that write out every field.
+bool is_empty_json(const Json& value);
+bool is_empty_json(const OrderedJson& value);
+
 // On one line, separated as by Python's json.dumps: {"a": [1, 2]}; but objects in an array have a
 // line each. Numbers are written in the shortest form, 1.0 as 1; NaN and infinities as null;
 // strings as by append_json_string.

@@ -61,8 +61,13 @@ void JsonFields::fail(std::string whole) {
   if (!failed()) error_ = Error{ErrorCode::kInvalid, std::move(whole)};
 }
 
-bool JsonFields::boolean(std::string_view field, bool absent) {
+const Json* JsonFields::given(std::string_view field) const {
   const Json* value = find(field);
+  return value != nullptr && value->is_string() && is_empty_json(*value) ? nullptr : value;
+}
+
+bool JsonFields::boolean(std::string_view field, bool absent) {
+  const Json* value = given(field);
   if (value == nullptr) return absent;
   if (value->is_boolean()) return value->get<bool>();
   fail(field, seen(*value) + "; allowed are true and false");
@@ -71,7 +76,7 @@ bool JsonFields::boolean(std::string_view field, bool absent) {
 
 std::optional<std::int64_t> JsonFields::whole(std::string_view field, std::int64_t low,
                                               std::int64_t high) {
-  const Json* value = find(field);
+  const Json* value = given(field);
   if (value == nullptr) return std::nullopt;
   const auto read = json_integer(*value);
   if (read && *read >= low && *read <= high) return read;
@@ -81,7 +86,7 @@ std::optional<std::int64_t> JsonFields::whole(std::string_view field, std::int64
 }
 
 std::optional<float> JsonFields::number(std::string_view field, const ParamRange& range) {
-  const Json* value = find(field);
+  const Json* value = given(field);
   if (value == nullptr) return std::nullopt;
   if (value->is_number()) {
     const auto read = value->get<double>();
@@ -101,7 +106,7 @@ const std::string* JsonFields::text(std::string_view field) {
 }
 
 std::vector<TokenId> JsonFields::ids(std::string_view field, std::size_t num_max) {
-  const Json* value = find(field);
+  const Json* value = given(field);
   if (value == nullptr) return {};
   if (!value->is_array() || value->size() > num_max) {
     const std::string what =
@@ -145,7 +150,7 @@ std::vector<std::string> JsonFields::strings(std::string_view field, std::size_t
 }
 
 std::optional<std::uint64_t> JsonFields::seed(std::string_view field) {
-  const Json* value = find(field);
+  const Json* value = given(field);
   if (value == nullptr) return std::nullopt;
   if (value->is_number_unsigned()) return value->get<std::uint64_t>();
   if (const auto read = json_integer(*value)) return static_cast<std::uint64_t>(*read);
@@ -154,7 +159,7 @@ std::optional<std::uint64_t> JsonFields::seed(std::string_view field) {
 }
 
 std::shared_ptr<const LogitBias> JsonFields::logit_bias(std::string_view field) {
-  const Json* value = find(field);
+  const Json* value = given(field);
   if (value == nullptr) return nullptr;
   if (!value->is_object()) {
     fail(field, seen(*value) + "; allowed is an object of token id: number");

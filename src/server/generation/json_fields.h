@@ -39,6 +39,9 @@ class JsonFields {
 
   // Null: absent.
   const Json* find(std::string_view field) const { return find_json(object_, field); }
+  // The same; "" counts as absent, too, as for all fields below that are no texts: programs with a
+  // form write it for what was not filled in.
+  const Json* given(std::string_view field) const;
 
   bool boolean(std::string_view field, bool absent);
   std::optional<std::int64_t> whole(std::string_view field, std::int64_t low, std::int64_t high);

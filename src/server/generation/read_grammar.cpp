@@ -85,7 +85,7 @@ Result<Grammar> read_structured_outputs(const OrderedJson& outputs) {
   std::optional<Result<Grammar>> grammar;
   for (const auto& [key, type] : kStructured) {
     const OrderedJson* value = find(outputs, key);
-    if (value == nullptr || *value == false) continue;
+    if (value == nullptr || *value == false || *value == "") continue;
     if (grammar) return Error{ErrorCode::kInvalid, ": has several of its fields; one is allowed"};
     grammar = within(key, read_structured(key, type, *value));
   }
@@ -113,9 +113,9 @@ constexpr std::array<std::string_view, 9> kFields = {
 bool is_without_effect(std::string_view field, const Json& value) {
   if (field == "response_format") {
     const std::string* type = find_json_text(value, "type");
-    return type != nullptr && *type == "text";
+    if (type != nullptr) return *type == "text";
   }
-  return value == false || ((value.is_string() || value.is_structured()) && value.empty());
+  return value == false || is_empty_json(value);
 }
 
 }  // namespace
@@ -143,6 +143,7 @@ Result<Grammar> read_typed_grammar(const OrderedJson& value) {
 
 void set_grammar(std::string_view field, Grammar grammar, JsonFields& fields,
                  GenerationRequest& request) {
+  if (request.grammar == grammar) return;  // in an older spelling beside the newer one
   if (request.grammar) {
     return fields.fail(field, "stands beside " + request.grammar_field + "; one is allowed");
   }

@@ -131,7 +131,9 @@ Result<void> OpenAiAnswer::on_prompts(const registry::ReadyModel& model, Prompts
   }
   tokenizer_ = *model.tokenizer;
   stop_ids_ = end_ids_ = params.stop_token_ids;
-  end_ids_.insert(end_ids_.end(), model.limits.eos_ids.begin(), model.limits.eos_ids.end());
+  for (const auto* ids : {&model.limits.eos_ids, &model.answer_end_ids}) {
+    end_ids_.insert(end_ids_.end(), ids->begin(), ids->end());
+  }
   make_head(model.name);
   for (std::size_t at = 0; at < prompts.size(); ++at) {
     num_prompt_tokens_ += static_cast<std::int64_t>(prompts[at].size());
@@ -153,8 +155,10 @@ OpenAiAnswer::Prompt OpenAiAnswer::make_prompt(std::size_t at,
   if (options_.token_ids) prompt.ids = ids_json(ids);
   prompt.echo.text = options_.opening;
   if (!options_.echo) return prompt;
-  const auto* text =
-      options_.prompts == nullptr ? nullptr : std::get_if<std::string>(&options_.prompts->at(at));
+  // With text_offset the text is that of the tokens: a normalizer may have changed the client's,
+  // and special tokens have none.
+  const bool is_given = options_.prompts != nullptr && !options_.logprobs;
+  const auto* text = is_given ? std::get_if<std::string>(&options_.prompts->at(at)) : nullptr;
   if (text != nullptr) {
     prompt.echo.text = *text;
   } else {

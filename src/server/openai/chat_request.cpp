@@ -20,8 +20,9 @@ namespace {
 
 struct ChatInput {
   Chat chat;
-  // Where the last message is to be continued, its text, without space around it.
-  std::optional<std::string> continued;
+  // Where the last message is to be continued, what its text ends with in chat, which is no part of
+  // it; else empty.
+  std::string mark;
   std::shared_ptr<std::string> rendered;  // where its text goes; null: nowhere
 };
 
@@ -33,14 +34,40 @@ Error of_messages(const Error& error) {
   return {code, (is_place ? "messages" : "messages: ") + error.message};
 }
 
-// As transformers' continue_final_message: nothing of the template comes behind that text.
-Result<void> cut_behind(const std::string& text, text::RenderedChat& rendered) {
-  const std::size_t at = rendered.text.rfind(text);
+// The text of the last message, or of the last part of it that is one; null: it has none.
+OrderedJson* text_of_last(OrderedJson& messages) {
+  if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return nullptr;
+  const auto content = messages.back().find("content");
+  if (content == messages.back().end()) return nullptr;
+  if (content->is_string()) return &*content;
+  if (!content->is_array()) return nullptr;
+  for (auto part = content->rbegin(); part != content->rend(); ++part) {
+    if (!part->is_object()) continue;
+    const auto text = part->find("text");
+    if (text != part->end() && text->is_string()) return &*text;
+  }
+  return nullptr;
+}
+
+// Its last byte shows whether the template trims the message.
+std::string mark_beside(const std::string& messages) {
+  std::string mark = "CONTINUE_FINAL_MESSAGE_TAG ";
+  while (messages.find(mark.substr(0, mark.size() - 1)) != std::string::npos) mark.insert(0, "_");
+  return mark;
+}
+
+// As transformers' continue_final_message from 4.57 on: the text ends where its mark stands, and
+// before white space where the template trims the message.
+Result<void> cut_at(const std::string& mark, text::RenderedChat& rendered) {
+  std::size_t at = rendered.text.rfind(mark.substr(0, mark.size() - 1));
   if (at == std::string::npos) {
     return Error{ErrorCode::kInvalid,
-                 "continue_final_message: the model's chat template changes the last message"};
+                 "continue_final_message: the model's chat template leaves the last message out"};
   }
-  rendered.text.resize(at + text.size());
+  const bool is_trimmed = rendered.text.compare(at, mark.size(), mark) != 0;
+  constexpr std::string_view kSpaces = " \t\n\r\v\f";
+  if (is_trimmed && at > 0) at = rendered.text.find_last_not_of(kSpaces, at - 1) + 1;
+  rendered.text.resize(at);
   auto& plain = rendered.plain;
   while (!plain.empty() && plain.back().begin >= rendered.text.size()) plain.pop_back();
   if (!plain.empty()) plain.back().end = std::min(plain.back().end, rendered.text.size());
@@ -52,8 +79,8 @@ Result<Prompts> render_prompt(const ChatInput& input, const registry::ReadyModel
   const text::ChatTemplate& chat_template = **model.chat_template;
   auto rendered = chat_template.render(input.chat);
   if (!rendered) return of_messages(rendered.error());
-  if (input.continued) {
-    if (auto cut = cut_behind(*input.continued, *rendered); !cut) return cut.error();
+  if (!input.mark.empty()) {
+    if (auto cut = cut_at(input.mark, *rendered); !cut) return cut.error();
   }
   auto ids = chat_template.encode(*rendered);
   if (!ids) return of_messages(ids.error());
@@ -61,26 +88,19 @@ Result<Prompts> render_prompt(const ChatInput& input, const registry::ReadyModel
   return Prompts{std::move(*ids)};
 }
 
-std::string text_of_last(const Json& messages) {
-  if (messages.empty()) return {};
-  const std::string* text = find_json_text(messages.back(), "content");
-  return text == nullptr ? std::string() : *text;
-}
-
-std::string trimmed(const std::string& text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
-}
-
 void refuse_chat_fields(JsonFields& fields) {
   for (const std::string_view field :
-       {"functions", "function_call", "audio", "web_search_options", "chat_template"}) {
+       {"functions", "audio", "web_search_options", "chat_template"}) {
     const Json* value = fields.find(field);
-    if (value != nullptr && *value != "none") fields.fail(field, "is not supported; leave it out");
+    if (value != nullptr && !is_empty_json(*value)) {
+      fields.fail(field, "is not supported; leave it out");
+    }
   }
-  const Json* modalities = fields.find("modalities");
+  const Json* call = fields.given("function_call");  // without functions there is none
+  if (call != nullptr && *call != "none" && *call != "auto") {
+    fields.fail("function_call", "is not supported; leave it out");
+  }
+  const Json* modalities = fields.given("modalities");
   if (modalities != nullptr && *modalities != Json::array({"text"})) {
     fields.fail("modalities", "allowed is [\"text\"]");
   }
@@ -89,7 +109,8 @@ void refuse_chat_fields(JsonFields& fields) {
 // In the order of the body's keys, which templates show to the model.
 std::string json_of(const OrderedJson& root, std::string_view key) {
   const auto found = root.find(std::string(key));
-  return found == root.end() || found->is_null() || found->empty() ? std::string() : found->dump();
+  return found == root.end() || found->is_null() || is_empty_json(*found) ? std::string()
+                                                                          : found->dump();
 }
 
 ChatInput read_chat_input(JsonFields& fields, const OrderedJson& ordered) {
@@ -100,7 +121,7 @@ ChatInput read_chat_input(JsonFields& fields, const OrderedJson& ordered) {
                                 std::string("; allowed is an array of at least one message"));
     return input;
   }
-  const Json* kwargs = fields.find("chat_template_kwargs");
+  const Json* kwargs = fields.given("chat_template_kwargs");
   if (kwargs != nullptr && !kwargs->is_object()) {
     fields.fail("chat_template_kwargs", seen(*kwargs) + "; allowed is an object");
   }
@@ -113,10 +134,15 @@ ChatInput read_chat_input(JsonFields& fields, const OrderedJson& ordered) {
   if (input.chat.add_generation_prompt) {
     fields.fail("continue_final_message", "is allowed where add_generation_prompt is false");
   }
-  input.continued = trimmed(text_of_last(*messages));
-  if (input.continued->empty()) {
+  OrderedJson marked = ordered.at("messages");
+  OrderedJson* text = text_of_last(marked);
+  if (text == nullptr || is_empty_json(*text)) {
     fields.fail("continue_final_message", "needs a last message with text");
+    return input;
   }
+  input.mark = mark_beside(input.chat.messages);
+  text->get_ref<std::string&>() += input.mark;
+  input.chat.messages = marked.dump();
   return input;
 }
 
@@ -159,7 +185,9 @@ Result<OpenAiRequest> read_chat(const std::string& body) {
   const Json& messages = *fields.find("messages");
   const std::string* role = find_json_text(messages.back(), "role");
   if (echoes && role != nullptr && *role == "assistant") {
-    request.answer.opening = text_of_last(messages);
+    OrderedJson copy = ordered->at("messages");
+    const OrderedJson* text = text_of_last(copy);
+    if (text != nullptr) request.answer.opening = text->get<std::string>();
   }
   set_prompt(std::move(input), generation);
   return request;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "generation/read_grammar.h"
+#include "lmtp/base/json.h"
 #include "lmtp/protocol/message.h"
 
 namespace lmtp::server {
@@ -35,7 +36,7 @@ constexpr std::array kUnsupported = {
 // Clients write out defaults: what changes nothing is taken.
 bool has_no_effect(std::string_view field, const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
-  if (value.is_string() || value.is_structured()) return value.empty();
+  if (value.is_string() || value.is_structured()) return is_empty_json(value);
   if (!value.is_number()) return false;
   const auto number = value.get<double>();
   return number == (field == "length_penalty" ? 1.0 : 0.0);
@@ -50,7 +51,7 @@ void refuse_unsupported(JsonFields& fields) {
 
 void read_stream(JsonFields& fields, AnswerOptions& answer) {
   answer.streams = fields.boolean("stream", false);
-  const Json* options = fields.find("stream_options");
+  const Json* options = fields.given("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return fields.fail("stream_options", seen(*options));
   if (!answer.streams) return fields.fail("stream_options", "is allowed with stream alone");
@@ -80,6 +81,7 @@ void read_common(JsonFields& fields, const std::string& body, OpenAiRequest& req
   read_grammar(fields, body, request.generation);
   read_stream(fields, request.answer);
   read_samples(fields, request);
+  request.generation.penalizes_prompts = false;
   SamplingParams& params = request.generation.params;
   params.temperature = 1.0F;
   const Json* top_k = fields.find("top_k");

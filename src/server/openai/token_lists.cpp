@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -89,10 +91,13 @@ void TokenLists::add_completion(const TokenEvent& event, bool has_logprob) {
   append_logprob(event.logprob, logprobs_);
   tops_ += '{';
   bool has_own = false;
+  std::set<std::string> names;  // several tokens may have one text: the best of them has it here
   const auto append = [&](const TokenLogprob& top) {
+    std::string name;
+    append_token(top.token, name);
+    if (!names.insert(name).second) return;
     if (tops_.back() != '{') tops_ += ", ";
-    append_token(top.token, tops_);
-    tops_ += ": ";
+    tops_ += name + ": ";
     append_logprob(top.logprob, tops_);
   };
   for (const TokenLogprob& top : tops_of(event)) {

@@ -37,6 +37,7 @@ std::optional<Function> function_of(const OrderedJson& tool) {
   OrderedJson parameters = {
       {"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
   if (given != function->end() && given->is_object()) parameters = *given;
+  parameters.emplace("type", "object");  // arguments of a function are one
   // As templates write calls, so that keys and separators are certain; else white space in what
   // Lark takes for JSON could go on for ever.
   if (!parameters.contains("x-guidance")) {
@@ -105,8 +106,8 @@ void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAi
 }  // namespace
 
 void read_tool_calls(JsonFields& fields, const OrderedJson& body, OpenAiRequest& request) {
-  const Json* tools = fields.find("tools");
-  const Json* choice = fields.find("tool_choice");
+  const Json* tools = fields.given("tools");
+  const Json* choice = fields.given("tool_choice");
   if (tools != nullptr && !tools->is_array()) {
     return fields.fail("tools", seen(*tools) + "; allowed is an array");
   }
