@@ -41,13 +41,13 @@ class HttpSession::Responder : public HttpResponder {
   void send(HttpResponse response) override {
     const auto session = answering();
     if (!session) return;
-    session->log_refused(response.status, true);
+    session->log_refused(response, true);
     session->send(response);
   }
   void begin(HttpResponse head) override {
     const auto session = answering();
     if (!session) return;
-    session->log_refused(head.status, true);
+    session->log_refused(head, true);
     session->begin(head);
   }
   void write(std::string_view piece) override {

@@ -29,8 +29,8 @@ constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
 constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
 // Of a body with its chunk framing: in chunks of one byte, each byte takes six.
 constexpr std::size_t raw_bytes_max(std::size_t limit) { return 8 * limit + kBodyPieceBytes; }
-// After an answer that ends the connection: how many times kMaxHeaderBytes is read.
-constexpr int kMaxDrained = 64;
+// After an answer that ends the connection, at most so much is read and dropped.
+constexpr std::size_t kDrainedBytesMax = std::size_t{1} << 30;
 constexpr std::chrono::milliseconds kCancelAgain{10};
 
 // Whether the error is about the bytes that came, not about the connection.
@@ -177,7 +177,7 @@ void HttpSession::on_header(beast::error_code error) {
   if (!methods.empty()) return send(preflight_answer(request_, std::move(methods)));
   HttpResponse refusal = context_->routes.refusal(request_.method, request_.path);
   keep_alive_ = keep_alive_ && refusal.status == 404;  // else a body may follow
-  log_refused(refusal.status, false);
+  log_refused(refusal, false);
   send(context_->routes.with_error_body(request_.path, std::move(refusal)));
 }
 
@@ -317,7 +317,7 @@ void HttpSession::refuse(const HttpResponse& response) {
   state_ = State::kAnswering;
   framing_.reset();
   is_head_ = false;
-  log_refused(response.status, false);
+  log_refused(response, false);
   send(context_->routes.with_error_body(request_.path, response));
 }
 
@@ -463,12 +463,14 @@ void HttpSession::say_goodbye() {
 }
 
 // Closing a socket while bytes of the request are unread would reset the connection and might take
-// the answer with it: so they are read for a while.
+// the answer with it: so they are read for a while. Many clients look for an answer only when they
+// have sent a body whole.
 void HttpSession::drain() {
-  if (++num_drained_ > kMaxDrained) return;
-  buffer_.clear();
-  tcp().async_read_some(buffer_.prepare(kMaxHeaderBytes),
-                        [self = shared_from_this()](beast::error_code error, std::size_t) {
+  if (num_drained_ > kDrainedBytesMax) return;
+  body_piece_.resize(kBodyPieceBytes);
+  tcp().async_read_some(asio::buffer(body_piece_),
+                        [self = shared_from_this()](beast::error_code error, std::size_t read) {
+                          self->num_drained_ += read;
                           if (!error) self->drain();
                         });
 }

@@ -85,7 +85,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   std::optional<HttpResponse> refuse_address();
   std::optional<HttpResponse> identify(bool begins_websocket);
   const UpgradeHandler* find_websocket() const;
-  void log_refused(int status, bool was_handled);
+  void log_refused(const HttpResponse& refusal, bool was_handled);
   void upgrade(const UpgradeHandler& handler);
   void begin_body();
   void count_body();
@@ -159,7 +159,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   WriteQueue write_queue_;
   boost::asio::steady_timer close_timer_;
   bool stopping_ = false;
-  int num_drained_ = 0;
+  std::size_t num_drained_ = 0;  // bytes
 };
 
 }  // namespace lmtp::server

@@ -1,9 +1,11 @@
 #include "message.h"
 
+#include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/status.hpp>
 #include <charconv>
 #include <iterator>
+#include <optional>
 
 namespace lmtp::server {
 namespace {
@@ -16,17 +18,36 @@ void add_field(std::string& out, std::string_view name, std::string_view value) 
 
 std::string text_of(boost::beast::string_view view) { return {view.data(), view.size()}; }
 
+// Of a target in absolute form, http://HOST:PORT/PATH, which every server has to take (RFC 9112,
+// 3.2.2), leaves "/PATH" and returns "HOST:PORT", which stands in the place of the field Host.
+std::optional<std::string> take_authority(std::string& target) {
+  const std::size_t scheme_end = target.find("://");
+  const std::string_view scheme = std::string_view(target).substr(0, scheme_end);
+  if (!equal_names(scheme, "http") && !equal_names(scheme, "https")) return std::nullopt;
+  const std::size_t begin = scheme_end + 3;
+  const std::size_t end = std::min(target.find_first_of("/?", begin), target.size());
+  std::string authority = target.substr(begin, end - begin);
+  authority.erase(0, authority.rfind('@') + 1);  // npos + 1 is 0
+  target.erase(0, end);
+  if (!target.starts_with('/')) target.insert(0, "/");
+  return authority;
+}
+
 }  // namespace
 
 HttpRequest plain_request(const http::request_header<>& header) {
   HttpRequest request;
   request.method = text_of(header.method_string());
-  const std::string target = text_of(header.target());
+  std::string target = text_of(header.target());
+  const std::optional<std::string> authority = take_authority(target);
   const std::size_t path_end = target.find('?');
   request.path = target.substr(0, path_end);
   if (path_end != std::string::npos) request.query = target.substr(path_end + 1);
+  while (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
   for (const auto& field : header) {
-    request.fields.push_back({text_of(field.name_string()), text_of(field.value())});
+    const bool is_host = authority && field.name() == http::field::host;
+    request.fields.push_back(
+        {text_of(field.name_string()), is_host ? *authority : text_of(field.value())});
   }
   return request;
 }

@@ -1,6 +1,7 @@
 // The part of HttpSession that refuses requests for what their header says, or lacks.
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "access/credentials.h"
 #include "http_session.h"
+#include "lmtp/base/json.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "origin.h"
@@ -22,6 +24,24 @@ constexpr std::uint64_t kMaxUnreadBodyBytes = std::uint64_t{1} << 20;
 std::string route_text(const HttpRequest& request) {
   const bool is_path = request.path.starts_with('/');
   return shortened(request.method, 16) + " " + (is_path ? shortened(request.path, 128) : "?");
+}
+
+// The sentence of an answer in one of the forms that errors have, for the log; without what a chat
+// template says, which may quote the chat.
+std::string reason_of(const HttpResponse& refusal) {
+  constexpr std::size_t kShown = 200;
+  std::string reason = refusal.body.substr(0, refusal.body.find('\n'));
+  if (refusal.type.starts_with("application/json")) {
+    const auto json = parse_json(refusal.body, "answer");
+    const Json* error = json ? find_json(*json, "error") : nullptr;
+    const std::string* text = error == nullptr     ? nullptr
+                              : error->is_string() ? error->get_ptr<const std::string*>()
+                                                   : find_json_text(*error, "message");
+    reason = text == nullptr ? "" : *text;
+  }
+  const std::size_t of_template = reason.find("chat template");
+  if (of_template != std::string::npos) reason.resize(of_template + 13);
+  return shortened(reason, kShown);
 }
 
 }  // namespace
@@ -86,14 +106,16 @@ std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
 
 // The line of a request that has no other. What no handler has seen may come in floods; a monitor
 // asks again and again.
-void HttpSession::log_refused(int status, bool was_handled) {
-  if (status < 400 || (caller_ != nullptr && caller_->is_logged.exchange(true))) return;
+void HttpSession::log_refused(const HttpResponse& refusal, bool was_handled) {
+  if (refusal.status < 400 || (caller_ != nullptr && caller_->is_logged.exchange(true))) return;
   if (route_ != nullptr && route_->right == Right::kNone) return;
   std::string line = "request";
   if (caller_ != nullptr && caller_->account != nullptr) line += " of " + caller_->account->name();
   if (!address_.empty()) line += " at " + address_;
   if (caller_ != nullptr) line += ": " + caller_->route;
-  line += ": " + std::to_string(status);
+  line += ": " + std::to_string(refusal.status);
+  const std::string reason = reason_of(refusal);
+  if (!reason.empty()) line += ": " + reason;
   was_handled ? log::info(line) : context_->refused_log.warning(line);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 
@@ -44,6 +45,36 @@ class PostingSink : public EventSink,
   const std::shared_ptr<HttpResponder> responder_;
   const Handle handle_;
 };
+
+// What clients ask for that is not here, and what there is in its place.
+struct Neighbour {
+  std::string_view path;
+  std::string_view instead;
+};
+constexpr std::array kNeighbours = {
+    Neighbour{"/v1/messages", "chats are at /v1/chat/completions, in OpenAI's form"},
+    Neighbour{"/v1/responses", "chats are at /v1/chat/completions"},
+    Neighbour{"/chat/completions", "the base URL ends with /v1: /v1/chat/completions"},
+    Neighbour{"/completions", "the base URL ends with /v1: /v1/completions"},
+    Neighbour{"/completion", "texts are continued at /v1/completions and /generate"},
+    Neighbour{"/models", "the base URL ends with /v1: /v1/models"},
+    Neighbour{"/api/chat", "chats are at /v1/chat/completions"},
+    Neighbour{"/api/generate", "texts are continued at /v1/completions and /generate"},
+    Neighbour{"/api/tags", "the models are listed at /v1/models"},
+    Neighbour{"/v1/embeddings", "there are no embeddings: models continue texts"},
+    Neighbour{"/embeddings", "there are no embeddings: models continue texts"},
+    Neighbour{"/v1/v1/", "the base URL has /v1 once"},
+};
+
+// A sentence, or nothing.
+std::string neighbour_of(std::string_view path) {
+  const auto* found = std::ranges::find_if(kNeighbours, [&](const Neighbour& row) {
+    return path == row.path || (path.starts_with(row.path) && row.path.ends_with('/'));
+  });
+  return found == kNeighbours.end()
+             ? ""
+             : "For " + std::string(found->path) + ": " + std::string(found->instead) + ". ";
+}
 
 }  // namespace
 
@@ -107,9 +138,9 @@ HttpResponse HttpRoutes::refusal(std::string_view method, std::string_view path)
   const bool has_method =
       std::ranges::any_of(routes_, [&](const HttpRoute& route) { return takes(route, method); });
   if (!has_path && has_method) {
-    return plain_text(404,
-                      "There is nothing here. / says how to connect, /health whether the model "
-                      "can answer; LMTP is spoken over a WebSocket at /.");
+    return plain_text(404, "There is nothing here. " + neighbour_of(path) +
+                               "/ says how to connect, /health whether the model can answer; LMTP "
+                               "is spoken over a WebSocket at /.");
   }
   std::vector<std::string_view> allowed;
   for (const std::string_view taken : {"GET", "HEAD", "POST"}) {
