@@ -148,9 +148,10 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
   bool encode = false;
   bool decode = false;
   Words params;
-  app.add_option("MODEL", positionals,
-                 "the model's name or folder, for the tokenizer and for the server (without: the "
-                 "demo's tokenizer, and the model that the server has); also key=value parameters");
+  app.add_option(
+      "MODEL", positionals,
+      "the model's name or folder, for the tokenizer and for the server (without: the "
+      "model that the server has, which encodes and decodes); also key=value parameters");
   add_server_options(app, options, host, security);
   app.add_option(
       "--tokenizer", options.tokenizer,

@@ -16,7 +16,9 @@ struct ClientOptions {
   enum class Mode { kTalk, kEncode, kDecode };
 
   Mode mode = Mode::kTalk;
-  std::string model;      // as given; empty: the server's model, with the demo's tokenizer
+  // As given; empty: the server's model and, but for the demo, its text; the demo's tokenizer also
+  // where the server does not encode and decode.
+  std::string model;
   std::string tokenizer;  // as given; empty: the model's
   std::string host = "localhost";
   std::uint16_t port = 8080;

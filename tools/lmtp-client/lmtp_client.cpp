@@ -118,7 +118,8 @@ int decode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& opt
   return 0;
 }
 
-// `tokenizer`: null where none is here, for the reason `why`, or none is wanted.
+// `tokenizer`: null where the server encodes and decodes; where it does not, and there is a reason
+// `why` none is here, that is the error.
 int talk(const ClientOptions& options, const tokenizer::Tokenizer* tokenizer,
          const std::string& why) {
   const bool at_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
@@ -139,11 +140,17 @@ int talk(const ClientOptions& options, const tokenizer::Tokenizer* tokenizer,
   ServerLink link(
       {options.host, options.port, name_for_server(options.model), retry, options.security},
       interrupts);
-  if (tokenizer == nullptr && !options.text && !options.chat) {
+  if (!options.text && !options.chat && (tokenizer == nullptr || !repl_options.own_model)) {
     const auto info = link.ask_info();
-    if (!info || !info->knows_text) return fail(why);
-    std::fprintf(stderr, "note: no tokenizer here, so the server encodes and decodes (%s)\n",
-                 why.c_str());
+    const bool knows_text = info && info->knows_text;
+    // Without MODEL it is the demo's, whose server that may be.
+    const bool fits = tokenizer != nullptr && info && info->vocab_size == tokenizer->vocab_size();
+    if (knows_text && !fits) tokenizer = nullptr;
+    if (tokenizer == nullptr && !knows_text) return fail(why);
+    if (!why.empty()) {
+      std::fprintf(stderr, "note: no tokenizer here, so the server encodes and decodes (%s)\n",
+                   why.c_str());
+    }
   }
   Repl repl(std::move(repl_options), tokenizer, link, interrupts);
   if (options.score) return repl.run_score(options.prompt.value_or(""), *options.score);

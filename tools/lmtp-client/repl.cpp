@@ -150,8 +150,8 @@ Repl::Status Repl::show_info() {
   const auto info = link_.ask_info();
   if (!info) return fail(info.error().message);
   print(indented(info->json) + "\n");
-  note_mismatch();
-  return Status::kOk;
+  const auto fits = check_tokenizer();
+  return fits ? Status::kOk : fail(fits.error().message);
 }
 
 Repl::Status Repl::set(std::string_view words) {
@@ -216,13 +216,14 @@ Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
 
 template <typename Message>
 Result<void> Repl::set_prompt(Message& message, const std::string& prompt,
-                              std::optional<bool> bos) const {
+                              std::optional<bool> bos) {
   if (tokenizer_ == nullptr) {
     message.options.prompt_parts = {prompt};
     message.options.add_special_tokens = bos.value_or(true);
     message.options.text = true;
     return {};
   }
+  if (auto fits = check_tokenizer(); !fits) return fits.error();
   auto ids = encode_prompt(prompt, bos);
   if (!ids) return ids.error();
   message.prompt = std::move(*ids);
@@ -268,7 +269,6 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   handler.on_loading = [this](const ServerEntry& entry) { show_loading(entry); };
   handler.on_token = [&](const ServerEntry& entry) {
     end_loading();
-    note_mismatch();
     answer += entry.text.value_or("");
     if (options_.raw) {
       print(python_repr(entry.raw_json) + "\n");
@@ -314,7 +314,6 @@ Repl::Status Repl::score(const std::string& prompt, const std::string& text) {
   handler.on_loading = [this](const ServerEntry& entry) { show_loading(entry); };
   handler.on_token = [&](const ServerEntry& entry) {
     end_loading();
-    note_mismatch();
     sum += static_cast<double>(entry.logprob);
     ++num_tokens;
     if (options_.raw) return print(python_repr(entry.raw_json) + "\n");
@@ -353,20 +352,23 @@ void Repl::end_loading() {
   loading_shown_ = false;
 }
 
-void Repl::note_mismatch() {
-  if (mismatch_noted_ || tokenizer_ == nullptr) return;
-  const auto info = link_.info();
-  if (!info || info->vocab_size == 0) return;
-  mismatch_noted_ = true;
+Result<void> Repl::check_tokenizer() {
+  if (is_checked_ || tokenizer_ == nullptr) return {};
+  const auto info = link_.ask_info();
+  if (!info || info->vocab_size == 0) return {};  // the request says what is wrong, if anything is
+  is_checked_ = true;
   const std::int64_t of_model = info->vocab_size;
   const std::int64_t of_tokenizer = tokenizer_->vocab_size();
-  // A model's vocabulary is often padded; the demo's is not.
-  if (options_.own_model ? of_model >= of_tokenizer : of_model == of_tokenizer) return;
-  std::fprintf(stderr,
-               "note: the tokenizer has %lld tokens, the server's model '%s' %lld: start "
-               "lmtp-client with that model's name or folder\n",
-               static_cast<long long>(of_tokenizer), one_line(info->model).c_str(),
-               static_cast<long long>(of_model));
+  // A model's vocabulary is often padded, and lacks a few tokens that were added; the demo's is as
+  // its tokenizer.
+  constexpr std::int64_t kAddedMax = 64;
+  if (options_.own_model ? of_model + kAddedMax >= of_tokenizer : of_model == of_tokenizer) {
+    return {};
+  }
+  return Error{ErrorCode::kInvalid,
+               "the tokenizer has " + std::to_string(of_tokenizer) +
+                   " tokens, the server's model '" + info->model + "' " + std::to_string(of_model) +
+                   ": start lmtp-client with that model's name or folder, or with --text"};
 }
 
 }  // namespace lmtp::tools

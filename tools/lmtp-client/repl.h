@@ -68,14 +68,13 @@ class Repl {
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt,
                                              std::optional<bool> bos) const;
   template <typename Message>
-  Result<void> set_prompt(Message& message, const std::string& prompt,
-                          std::optional<bool> bos) const;
+  Result<void> set_prompt(Message& message, const std::string& prompt, std::optional<bool> bos);
   std::string piece_of(const protocol::ServerEntry& entry, bool at_start,
                        tokenizer::StreamDecoder& decoder) const;
   void show_loading(const protocol::ServerEntry& entry);
   void end_loading();
-  // Warns once if the tokenizer obviously is not the model's.
-  void note_mismatch();
+  // The error where the tokenizer obviously is not the model's, asked until the server knows.
+  Result<void> check_tokenizer();
 
   ReplOptions options_;
   const tokenizer::Tokenizer* const tokenizer_;
@@ -83,7 +82,7 @@ class Repl {
   client::Interrupts& interrupts_;
   Conversation conversation_;
   bool loading_shown_ = false;
-  bool mismatch_noted_ = false;
+  bool is_checked_ = false;  // the tokenizer
 };
 
 }  // namespace lmtp::tools

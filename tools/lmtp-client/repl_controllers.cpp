@@ -73,7 +73,6 @@ Repl::Status Repl::generate_controlled(protocol::GenerateMessage message,
   handler.on_loading = [this](const ServerEntry& entry) { show_loading(entry); };
   handler.on_controlled = [&](const ServerEntry& entry) {
     end_loading();
-    note_mismatch();
     if (options_.raw) print(python_repr(entry.raw_json) + "\n");
     if (!entry.error.empty()) {
       std::fprintf(stderr, "[%d ended] %s\n", entry.index, one_line(entry.error).c_str());
