@@ -23,7 +23,7 @@ using lmtp::testing::StepGate;
 using lmtp::testing::Wire;
 
 // What a client has of a stream.
-struct Held {
+struct HeldSample {
   std::vector<TokenId> tokens;
   std::vector<std::string> pieces;
   std::string finish;
@@ -45,7 +45,7 @@ class Streams {
  public:
   explicit Streams(Wire& wire) : wire_(wire) {}
 
-  Held& operator[](StreamId id) { return held_[id]; }
+  HeldSample& operator[](StreamId id) { return held_[id]; }
 
   void wait_tokens(StreamId id, std::size_t count) {
     while (held_[id].tokens.size() < count && held_[id].finish.empty()) take(wire_.next());
@@ -57,7 +57,7 @@ class Streams {
  private:
   void take(const nlohmann::json& entry) {
     ASSERT_FALSE(entry.is_null());
-    Held& held = held_[entry["stream_id"]];
+    HeldSample& held = held_[entry["stream_id"]];
     held.error = entry.value("error", "");
     if (!entry.contains("token")) return;
     if (entry.contains("fork_of")) {
@@ -81,7 +81,7 @@ class Streams {
   }
 
   Wire& wire_;
-  std::map<StreamId, Held> held_;
+  std::map<StreamId, HeldSample> held_;
 };
 
 TEST(Edits, ForksBeginWithTheTokensOfTheirStream) {
