@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "llguidance_library.h"
-#include "lmtp/base/check.h"
 #include "lmtp/base/json.h"
 
 namespace lmtp::constraint {
@@ -40,7 +39,6 @@ Result<std::shared_ptr<const Vocabulary>> Vocabulary::make(
     std::span<const TokenId> eos_ids) {
   const Result<const llg::Api*> api = llguidance();
   if (!api) return api.error();
-  LMTP_CHECK(vocab_size >= tokenizer->vocab_size(), vocab_size, tokenizer->vocab_size());
   // Not make_shared: the constructor is private.
   const std::shared_ptr<Vocabulary> made(
       new Vocabulary(*api, std::move(tokenizer), vocab_size, eos_ids));
@@ -114,9 +112,8 @@ std::optional<std::vector<TokenId>> Vocabulary::spelled_by(std::span<const Token
   const auto spelled = ids.subspan(i);
   for (const TokenId id : spelled) {
     const std::string_view token = tokenizer_->token_bytes(id);
-    if (token.empty() || tokenizer_->is_special(id) || !text.starts_with(token)) {
-      return std::nullopt;
-    }
+    const bool is_plain = id < size_ && !token.empty() && !tokenizer_->is_special(id);
+    if (!is_plain || !text.starts_with(token)) return std::nullopt;
     text.remove_prefix(token.size());
   }
   if (!text.empty()) return std::nullopt;

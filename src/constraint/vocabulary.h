@@ -21,8 +21,8 @@ namespace lmtp::constraint {
 // Owner: the grammars of a model. Immutable; any thread.
 class Vocabulary {
  public:
-  // vocab_size: of the logits. Takes some milliseconds for each 10,000 tokens. The error is of the
-  // library.
+  // vocab_size: of the logits. The tokenizer may have fewer ids, or more, which no text is spelled
+  // with. Takes some milliseconds for each 10,000 tokens. The error is of the library.
   static Result<std::shared_ptr<const Vocabulary>> make(
       std::shared_ptr<const tokenizer::Tokenizer> tokenizer, int vocab_size,
       std::span<const TokenId> eos_ids);

@@ -31,6 +31,7 @@ ModelStatus ModelEntry::status(bool stopping) const {
     status.download = DownloadState{load->bytes_done, load->bytes_total};
   }
   if (texts != nullptr) status.answer_end_ids = texts->answer_end_ids;
+  if (texts != nullptr && texts->note) status.description.notes.push_back(*texts->note);
   for (const ServedAdapter& one : adapters) status.adapters.push_back(one.source);
   if (route != nullptr) {
     status.stats = route->engine().stats();

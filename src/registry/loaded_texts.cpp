@@ -27,6 +27,14 @@ text::LoadedChatTemplate load_chat_template(const ServedModel& served,
   return guarded([&] { return served.load_chat_template(*tokenizer); });
 }
 
+std::optional<std::string> vocabulary_note(const tokenizer::Tokenizer& tokenizer, int vocab_size) {
+  if (tokenizer.vocab_size() <= vocab_size) return std::nullopt;
+  return "the tokenizer has " + std::to_string(tokenizer.vocab_size()) +
+         " ids, the model's vocabulary " + std::to_string(vocab_size) + ": those from " +
+         std::to_string(vocab_size) +
+         " on are never generated, and a prompt that has one of them is refused";
+}
+
 }  // namespace
 
 LoadedTexts load_texts(const ServedModel& served) {
@@ -44,6 +52,8 @@ LoadedTexts load_texts(const ServedModel& served) {
       return id >= limits.vocab_size ||
              std::ranges::find(limits.eos_ids, id) != limits.eos_ids.end();
     });
+    texts.note = vocabulary_note(**texts.tokenizer, served.limits.vocab_size);
+    if (texts.note) log::warning(served.description.name + ": " + *texts.note);
     texts.grammars = std::make_shared<constraint::GrammarCompiler>(
         *texts.tokenizer, served.limits.vocab_size, served.limits.eos_ids);
     if (served.load_controllers) {

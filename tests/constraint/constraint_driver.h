@@ -58,9 +58,9 @@ struct Drawn {
 class Streams {
  public:
   explicit Streams(Tokenizer tokenizer = demo(),
-                   CompilerOptions options = {.timeout = std::chrono::hours(1)})
+                   CompilerOptions options = {.timeout = std::chrono::hours(1)}, int vocab_size = 0)
       : tokenizer_(std::move(tokenizer)),
-        vocab_size_(vocab_size_of(*tokenizer_)),
+        vocab_size_(vocab_size > 0 ? vocab_size : vocab_size_of(*tokenizer_)),
         compiler_(tokenizer_, vocab_size_, {tokenizer_->eos_id()}, options) {}
 
   GrammarCompiler& compiler() { return compiler_; }

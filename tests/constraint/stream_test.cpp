@@ -2,6 +2,8 @@
 // forked, computed again or put behind others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +56,32 @@ TEST(StreamTest, ACompleteTextEndsWithItsLastToken) {
     EXPECT_TRUE(text == "yes" || text == "no") << text;
     EXPECT_NE(drawn.tokens.back(), streams.eos());
   }
+}
+
+// What the tokenizer spells with ids that the model has no logits for is spelled with others.
+TEST(StreamTest, IdsBeyondTheVocabularyAreNeverAllowed) {
+  constexpr int kVocabSize = 400;
+  Streams streams(testing::demo(), {.timeout = std::chrono::hours(1)}, kVocabSize);
+  ASSERT_GT(streams.tokenizer().vocab_size(), kVocabSize);
+  const std::string text = "the money";
+  const auto ids = streams.tokenizer().encode_continuation(text);
+  ASSERT_GE(std::ranges::max(*ids), kVocabSize);
+  for (const bool forces : {false, true}) {
+    const auto grammar = streams.grammar(forces ? Kind::kChoice : Kind::kRegex,
+                                         forces ? R"(["the money"])" : "the [a-z]+ey");
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      const auto stream = constrain(grammar, {}, nullptr);
+      const Drawn drawn = streams.draw(*stream, seed, 100);
+      ASSERT_FALSE(drawn.error) << drawn.error->message;
+      EXPECT_LT(std::ranges::max(drawn.tokens), kVocabSize);
+      if (forces) {
+        EXPECT_EQ(streams.text_of(drawn.tokens), text);
+      }
+    }
+  }
+  const auto wrong = constrain(streams.grammar(Kind::kChoice, R"(["the money"])"), *ids, nullptr);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("is not one that the grammar allows"), std::string::npos);
 }
 
 TEST(StreamTest, AnEndTokenIsAllowedWhereTheGrammarAccepts) {

@@ -13,6 +13,7 @@
 
 #include "eventually.h"
 #include "fake_factory.h"
+#include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/registry/registry.h"
 #include "recording_sink.h"
 
@@ -70,6 +71,39 @@ TEST(StaticRegistry, WaitsForItsDownload) {
   EXPECT_TRUE(testing::eventually([&] { return (*manager.status(""))->progress_percent >= 45; }));
   done.set_value();
   for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
+}
+
+// A tokenizer may have fewer ids than the model, or more: grammars work all the same.
+TEST(StaticRegistry, NamesIdsOfTheTokenizerThatTheModelLacks) {
+  for (const int more : {-10, 0, 10}) {
+    SCOPED_TRACE(more);
+    OnlyModel only;
+    only.name = "fake";
+    only.found = testing::fake_served_model("fake");
+    only.found->load_tokenizer = [more] {
+      return LoadedTokenizer(
+          std::make_shared<const testing::FakeTokenizer>(testing::kFakeVocabSize + more));
+    };
+    std::promise<bool> loaded;
+    only.on_loaded = [&](const Result<void>& outcome) { loaded.set_value(outcome.ok()); };
+    Registry manager(std::make_unique<FakeFactory>(), std::move(only));
+    ASSERT_TRUE(loaded.get_future().get());
+    std::vector<std::string> notes;
+    if (more > 0) {
+      notes = {
+          "the tokenizer has 1010 ids, the model's vocabulary 1000: those from 1000 on are never "
+          "generated, and a prompt that has one of them is refused"};
+    }
+    EXPECT_EQ((*manager.status(""))->description.notes, notes);
+    if (!constraint::grammar_support()) continue;
+    std::promise<std::string> compiled;
+    manager.ready_model("")->grammars->compile(
+        {Grammar::Kind::kRegex, "[a-z]+"},
+        [&](const constraint::GrammarCompiler::Compiled& grammar) {
+          compiled.set_value(grammar ? "" : grammar.error().message);
+        });
+    EXPECT_EQ(compiled.get_future().get(), "");
+  }
 }
 
 TEST(StaticRegistry, WhereItDoesNotComeBackItSaysWhyOnce) {

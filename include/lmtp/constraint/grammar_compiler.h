@@ -51,7 +51,8 @@ struct CompilerOptions {
 // Owner: a model. Any thread.
 class GrammarCompiler {
  public:
-  // Makes nothing yet. vocab_size: of the logits, not less than the tokenizer's.
+  // Makes nothing yet. vocab_size: of the logits; ids of the tokenizer from there on are never
+  // drawn.
   GrammarCompiler(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, int vocab_size,
                   std::vector<TokenId> eos_ids, CompilerOptions options = {});
   // What waits is answered with an error. Waits for the grammar that is being compiled, but not
