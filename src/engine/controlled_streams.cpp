@@ -160,6 +160,7 @@ void ControlledStreams::take_choice(const StreamKey& key, Controlled& stream,
   if (choice.branches.size() == 1) {
     return take_branch(key, stream, choice.branches.front(), scheduler);
   }
+  give_held(key, stream);  // the forks begin with it
   std::vector<StreamKey> ways;
   if (const auto error = fork(key, choice.branches.size() - 1, scheduler, ways)) {
     return fail(key, stream, error->message);

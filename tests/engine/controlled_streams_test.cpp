@@ -339,6 +339,18 @@ TEST_P(ControlledStreamsTest, ForkByTheirChoice) {
   EXPECT_EQ(sink_->wait_fork_done(1, 2).tokens, (std::vector<TokenId>{30, 9}));
 }
 
+// The last of the tokens that the fork shares comes before it.
+TEST_P(ControlledStreamsTest, ForkBehindTokensThatWerePut) {
+  make_engine();
+  submit(1, {splice(0, {11, 12}),
+             {.advance = {}, .choice = {.branches = {only({5}), only({6})}}},
+             stop()});
+  EXPECT_EQ(sink_->wait_done(1).tokens, (std::vector<TokenId>{11, 12, 5}));
+  const auto fork = sink_->wait_fork_done(1, 1);
+  EXPECT_EQ(fork.tokens, (std::vector<TokenId>{11, 12, 6}));
+  EXPECT_FALSE(fork.event_after_end);
+}
+
 TEST_P(ControlledStreamsTest, WaitWithoutHoldingUpOthers) {
   make_engine();
   runtime_->on_threads = true;

@@ -111,8 +111,12 @@ class RecordingSink : public EventSink {
   void take(SampleForked& entry) {
     const Stream parent = of(entry.stream_id, entry.fork_of);
     Stream& s = forks_[{entry.stream_id, entry.sample}];
-    s.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + entry.num_shared);
-    s.logprobs.assign(parent.logprobs.begin(), parent.logprobs.begin() + entry.num_shared);
+    const auto num = static_cast<std::size_t>(entry.num_shared);
+    s.event_after_end = num > parent.tokens.size();  // of the parent, which should have come before
+    s.tokens = parent.tokens;
+    s.tokens.resize(num);
+    s.logprobs = parent.logprobs;
+    s.logprobs.resize(num);
     s.forked_at = entry.num_shared;
     s.fork_of = entry.fork_of;
   }
