@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "lmtp/aici/storage_json.h"
-#include "lmtp/base/check.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/request/mask_source.h"
 
@@ -45,6 +44,8 @@ class ControlledStreams::Source : public MaskSource {
                    });
     return true;
   }
+
+  bool is_of_tokens_alone() const override { return false; }
 
   std::shared_ptr<const MaskSource> forked() const override {
     auto fork = std::make_shared<Source>(runtime, runtime.new_sequence());
@@ -149,7 +150,9 @@ void ControlledStreams::take_choices(scheduler::Scheduler& scheduler) {
 
 void ControlledStreams::take_choice(const StreamKey& key, Controlled& stream,
                                     scheduler::Scheduler& scheduler) {
-  LMTP_CHECK(stream.source->choice->has_value(), stream.id);
+  if (!stream.source->choice->has_value()) {
+    return fail(key, stream, "internal: the controller's choice is missing");
+  }
   Choice choice = *std::exchange(*stream.source->choice, std::nullopt);
   stream.source->preset.reset();
   give_log(key, choice.log);

@@ -53,7 +53,7 @@ struct MaskPool::Job {
 
   // The engine's thread alone.
   bool was_late = false;  // in a step before
-  bool was_held = false;  // likewise: the source is asked anew
+  bool is_spent = false;  // a row had it, and the source is to be asked anew
 
   std::span<const TokenId> before() const { return std::span(tokens).first(num_before); }
   std::span<const TokenId> generated() const { return std::span(tokens).subspan(num_before); }
@@ -91,7 +91,7 @@ void MaskPool::begin(const scheduler::StepPlan& plan, const scheduler::Scheduler
     if (wanted == nullptr) continue;
     const scheduler::Sequence& sequence = *wanted;
     const auto known = jobs_.find(sequence.key);
-    if (known != jobs_.end() && known->second->is_of(sequence) && !known->second->was_held) {
+    if (known != jobs_.end() && known->second->is_of(sequence) && !known->second->is_spent) {
       of_row_[i] = known->second;
       continue;
     }
@@ -166,7 +166,7 @@ std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
       masks_.push_back({});
     } else {
       job->was_late = job->state == RowMask::State::kLate;
-      job->was_held = job->state == RowMask::State::kHeld;
+      job->is_spent = !job->was_late && !job->source->is_of_tokens_alone();
       ++counts_.num_masks;
       counts_.num_late += job->was_late ? 1 : 0;
       masks_.push_back({.state = job->state, .words = job->words.data(), .error = job->error});

@@ -15,6 +15,7 @@ from checkpoints import FOREVER
 from lmtp_socket import Socket
 from repl_terminal import run_client
 from servers import LmtpServe, bin_dir
+from test_vocabularies import pad_beyond
 from wire_schema import is_valid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -56,7 +57,7 @@ def modules(tmp_path_factory):
     if not CLANG or not LINKER:
         pytest.skip("clang or wasm-ld was not found: run tools/setup --tests")
     folder = tmp_path_factory.mktemp("modules")
-    bad = [ROOT / "tests" / "aici" / name for name in ("bad.c", "no_fork.c")]
+    bad = [ROOT / "tests" / "aici" / name for name in ("bad.c", "no_fork.c", "reject.c")]
     sources = [*EXAMPLES.glob("*.c"), *bad]
     return {source.stem: compiled(source, folder) for source in sources}
 
@@ -145,6 +146,31 @@ def test_tokens_that_are_put_there_at_the_end(server):
 def test_tokens_that_are_taken_back(server):
     run = Run(server, "backtrack", ids_of("!?"))
     assert run.forks[0]["text"].endswith(" ↩ !?")
+
+
+def test_tokens_that_are_rejected_are_drawn_again(modules, tmp_path):
+    """From the tokens that were there before: the controller, which counts, is asked each time."""
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--aici", "--aici-cache", tmp_path) as server:
+        module = json.loads(upload(server, modules["reject"])[1])["module_id"]
+        runs = [Run(server, module, str(rejects), max_tokens=6) for rejects in (0, 1, 3)]
+        assert Run(server, module, "2", prompt="", max_tokens=1).forks[0]["text"]
+    assert server.exit_code == 0, server.log_tail
+    for run, rejects in zip(runs, (0, 1, 3), strict=True):
+        # Greedy, so that each draw is that of before; the first of the sixth token ends the stream.
+        assert run.forks[0]["logs"] == ("no " * rejects + "yes ") * 5
+        assert run.usage["sampled_tokens"] == 5 * (rejects + 1) + 1
+        assert run.forks[0]["text"].count(" ↩ ") == 5 * rejects
+        assert run.forks[0]["text"].split(" ↩ ")[-1] in runs[0].forks[0]["text"]
+
+
+def test_a_model_of_fewer_logits_than_tokens_runs_controllers(modules, tmp_path):
+    folder = pad_beyond(tmp_path / "model")
+    with LmtpServe(folder, "--kv-cache", "64MiB", "--aici", "--aici-cache", tmp_path) as server:
+        module = json.loads(upload(server, modules["allow_one"])[1])["module_id"]
+        assert Run(server, module, ids_of("Hello")).forks[0]["text"] == "Hello"
+        beyond = Run(server, json.loads(upload(server, modules["forced"])[1])["module_id"], "2048")
+        assert "2048" in beyond.forks[0]["error"], "[PAD], which the model has no logits for"
+    assert server.exit_code == 0, server.log_tail
 
 
 def test_an_argument_of_json_keeps_its_order(server):

@@ -258,6 +258,28 @@ TEST_P(ControlledStreamsTest, ReplaceWhatWasDrawn) {
   EXPECT_EQ(sink_->wait_done(1).tokens, (std::vector<TokenId>{20, 21, 8, 22, 9}));
 }
 
+// The tokens are then those of before, and the controller is asked anew all the same.
+TEST_P(ControlledStreamsTest, RejectWhatWasDrawn) {
+  make_engine();
+  Branch rejects = only({7});
+  rejects.splices = {{}};
+  Branch restores = only({8});
+  restores.splices = {{.num_dropped = 1, .appended = {3}}};
+  submit(1,
+         {draw(rejects), draw(rejects), draw(only({3})), draw(restores), draw(only({9})), stop()});
+  submit_plain(2, 10);
+  EXPECT_EQ(sink_->wait_done(1).tokens, (std::vector<TokenId>{3, 9}));
+  EXPECT_EQ(sink_->wait_done(2).tokens, after({}, 10));
+  engine_.reset();
+  EXPECT_EQ(runtime_->groups.size(), 5U) << "its choices";
+  const std::vector<aici::Report>& reports = runtime_->reports.begin()->second;
+  ASSERT_EQ(reports.size(), 6U);
+  EXPECT_EQ(reports[1].sampled, 7);
+  EXPECT_TRUE(reports[1].appended.empty());
+  EXPECT_EQ(reports[4].sampled, 8);
+  EXPECT_EQ(reports[4].num_dropped, 1);
+}
+
 TEST_P(ControlledStreamsTest, TellWhatWasPutBeforeTheirEnd) {
   make_engine();
   submit(1, {draw(only({7})), splice(0, {11, 12}), stop()});

@@ -113,7 +113,7 @@ struct Advance {
 // What a sequence does in place of, or after, the draw of a token.
 struct Splice {
   std::vector<TokenId> when_sampled = {};  // empty: whatever was drawn
-  bool keeps_sampled = false;              // the token that was drawn is appended first
+  bool keeps_sampled = false;              // the token that was drawn stays; num_dropped is 0 then
   int num_dropped = 0;                     // tokens of the sequence, the drawn one not counted
   std::vector<TokenId> appended = {};
 };

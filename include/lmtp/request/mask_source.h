@@ -30,9 +30,8 @@ class MaskSource {
   virtual ~MaskSource() = default;
 
   // What may follow a stream: `before`, the tokens of its prompt that do not count as generated,
-  // and `generated`, all others. A function of its arguments alone: a stream may be cut, or
-  // computed again. The error ends the stream. Any thread, also several at a time; it may take
-  // longer than a step.
+  // and `generated`, all others. The error ends the stream. Any thread, also several at a time; it
+  // may take longer than a step.
   virtual Result<void> compute(std::span<const TokenId> before, std::span<const TokenId> generated,
                                NextTokens& next) const = 0;
 
@@ -43,6 +42,10 @@ class MaskSource {
                      NextTokens& /*next*/, const Done& /*done*/) const {
     return false;
   }
+
+  // Whether an answer is a function of the arguments alone: it is then used again where a stream
+  // comes back to the same tokens. Else each is used once, and the source is asked anew.
+  virtual bool is_of_tokens_alone() const { return true; }
 
   // The source of a fork, which begins with the same tokens. Must not block.
   virtual std::shared_ptr<const MaskSource> forked() const = 0;
