@@ -4,32 +4,41 @@
 #include <pthread.h>
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "lmtp/base/check.h"
+#include "lmtp/base/result.h"
 
 namespace lmtp::constraint {
 
 // Owner: one thread, which joins or detaches it.
 class DeepThread {
  public:
-  DeepThread() = default;
-  // The stack takes memory as far as it is used.
-  DeepThread(std::size_t stack_bytes, std::function<void()> run) {
+  // REQUIRES: !joinable(). The stack takes memory as far as it is used, but all of its addresses:
+  // the error, kOverloaded, is that of a machine that gives no thread or no such stack.
+  Result<void> start(std::size_t stack_bytes, std::function<void()> run) {
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);
     LMTP_CHECK(error == 0, error);
     error = pthread_attr_setstacksize(&attributes, stack_bytes);
     LMTP_CHECK(error == 0, error);
     auto owned = std::make_unique<std::function<void()>>(std::move(run));
-    error = pthread_create(&thread_, &attributes, start, owned.get());
-    LMTP_CHECK(error == 0, error);
+    const int failed = pthread_create(&thread_, &attributes, call, owned.get());
     error = pthread_attr_destroy(&attributes);
     LMTP_CHECK(error == 0, error);
-    static_cast<void>(owned.release());  // NOLINT(bugprone-unused-return-value): start() has it
+    if (failed != 0) {
+      return Error{ErrorCode::kOverloaded, "no thread with a stack of " +
+                                               std::to_string(stack_bytes >> 20) +
+                                               " MiB can be started: " + std::strerror(failed) +
+                                               "; see the limits of threads and of address space"};
+    }
+    static_cast<void>(owned.release());  // NOLINT(bugprone-unused-return-value): call() has it
     joinable_ = true;
+    return {};
   }
 
   bool joinable() const { return joinable_; }
@@ -46,7 +55,7 @@ class DeepThread {
   }
 
  private:
-  static void* start(void* run) {
+  static void* call(void* run) {
     const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(run));
     (*owned)();
     return nullptr;

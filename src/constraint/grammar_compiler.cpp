@@ -116,7 +116,8 @@ struct GrammarCompiler::Impl {
   Error unfinished(bool takes_long) const;
   Compiled compile_anew(const Grammar& grammar);
   void compile_all(Compiling& self);
-  static void start_compiling(const std::shared_ptr<Impl>& impl);
+  static Result<void> start_compiling(const std::shared_ptr<Impl>& impl);
+  static Result<void> start_threads(const std::shared_ptr<Impl>& impl);
   static void answer_all(const std::shared_ptr<Impl>& impl);
   void end();
 };
@@ -192,10 +193,22 @@ void GrammarCompiler::Impl::compile_all(Compiling& self) {
   }
 }
 
-// With the mutex held.
-void GrammarCompiler::Impl::start_compiling(const std::shared_ptr<Impl>& impl) {
+// With the mutex held, as start_threads().
+Result<void> GrammarCompiler::Impl::start_compiling(const std::shared_ptr<Impl>& impl) {
   Compiling& self = impl->compiling.emplace_back();
-  self.thread = DeepThread(kCompileStackBytes, [impl, &self] { impl->compile_all(self); });
+  Result<void> started =
+      self.thread.start(kCompileStackBytes, [impl, &self] { impl->compile_all(self); });
+  if (!started) impl->compiling.pop_back();
+  return started;
+}
+
+// Those that are not there yet.
+Result<void> GrammarCompiler::Impl::start_threads(const std::shared_ptr<Impl>& impl) {
+  if (impl->compiling.empty()) {
+    if (Result<void> started = start_compiling(impl); !started) return started;
+  }
+  if (impl->answering.joinable()) return {};
+  return impl->answering.start(kAnswerStackBytes, [impl] { answer_all(impl); });
 }
 
 Error GrammarCompiler::Impl::unfinished(bool takes_long) const {
@@ -233,7 +246,9 @@ void GrammarCompiler::Impl::answer_all(const std::shared_ptr<Impl>& impl) {
     Compiled answer = job->compiled ? *job->compiled : impl->unfinished(takes_long);
     if (takes_long && !impl->stopping) {
       for (Compiling& each : impl->compiling) each.is_late |= each.job == job;
-      if (impl->all_are_late() && impl->compiling.size() < kCompilingMax) start_compiling(impl);
+      if (impl->all_are_late() && impl->compiling.size() < kCompilingMax) {
+        (void)start_compiling(impl);  // without it what waits is answered when its time is over
+      }
       impl->changed.notify_all();
     }
     // What it holds may end with it: the model, and this compiler.
@@ -316,9 +331,12 @@ void GrammarCompiler::compile(const Grammar& grammar, Done done, std::vector<Tok
   {
     const std::lock_guard lock(impl_->mutex);
     answer = impl_->answer_or_queue(grammar, done, resumed);
-    if (!answer && impl_->compiling.empty()) {
-      Impl::start_compiling(impl_);
-      impl_->answering = DeepThread(kAnswerStackBytes, [impl = impl_] { Impl::answer_all(impl); });
+    const Result<void> started = answer ? Result<void>() : Impl::start_threads(impl_);
+    if (!started) {
+      answer = as_grammar_error(started.error());
+      done = std::move(impl_->jobs.back()->done);
+      impl_->waiting.pop_back();
+      impl_->jobs.pop_back();
     }
   }
   if (answer) {

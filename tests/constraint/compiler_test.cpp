@@ -1,8 +1,11 @@
 // The compiler's queue, its memory of grammars, its limits of time, and how it ends.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <string>
 #include <thread>
@@ -165,6 +168,25 @@ TEST(CompilerTest, AFullQueueSaysSo) {
   slow->open();
   for (std::promise<void>& answer : answers) answer.get_future().wait();
   EXPECT_EQ(num_good, 64);
+}
+
+// The machine has no address space for its threads' stacks; later it has again.
+TEST(CompilerTest, WithoutAThreadAGrammarIsRefused) {
+  Streams streams;
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t num_pages = 0;
+  ASSERT_TRUE(statm >> num_pages);
+  rlimit scarce = before;
+  scarce.rlim_cur = num_pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{256} << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &scarce), 0);
+  const auto refused = testing::compile(streams.compiler(), {Kind::kRegex, "[a-z]+"});
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+  EXPECT_TRUE(refused.error().message.starts_with("grammar: no thread")) << refused.error().message;
+  EXPECT_TRUE(testing::compile(streams.compiler(), {Kind::kRegex, "[a-z]+"}).ok());
 }
 
 TEST(CompilerTest, ItsEndAnswersWhatWaits) {

@@ -6,14 +6,17 @@ import enum
 import json
 import pathlib
 import re
+import resource
 import sys
 
 import lark
 import openai
 import pydantic
 import pytest
+from aici_http import ask
 from huggingface_hub import InferenceClient
 from lmtp_socket import Socket
+from servers import LmtpServe
 from test_chat import MESSAGES, model, server  # noqa: F401
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples"))
@@ -309,3 +312,19 @@ def test_bad_grammars_are_refused_and_the_connection_lives(demo):
     with client, pytest.raises(openai.BadRequestError, match="^.*guided_regex: ") as e:
         client.completions.create(model="demo", prompt=PROMPT, extra_body={"guided_regex": "(a"})
     assert e.value.param == "guided_regex"
+
+
+def test_a_grammar_without_a_thread_is_refused_and_the_server_lives():
+    """As long as the machine gives no address space for the stack of what compiles it."""
+    body = {"prompt": PROMPT, "max_tokens": 20, "structured_outputs": {"regex": "[ab]{3}"}}
+    with LmtpServe("demo", "--kv-cache", "64MiB") as server:
+        pid = server.process.pid
+        taken = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[0]) * 4096
+        before = resource.prlimit(pid, resource.RLIMIT_AS)
+        resource.prlimit(pid, resource.RLIMIT_AS, (taken + (256 << 20), before[1]))
+        status, answer = ask(server, "/v1/completions", body)
+        assert status == 429 and "no thread with a stack" in answer, answer
+        assert ask(server, "/v1/completions", {**body, "structured_outputs": None})[0] == 200
+        resource.prlimit(pid, resource.RLIMIT_AS, before)
+        assert ask(server, "/v1/completions", body)[0] == 200
+    assert server.exit_code == 0, server.log_tail
