@@ -127,9 +127,7 @@ void linear(Stream& stream, const LinearArgs& args) {
   if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
   check_weight_type(stream, args.weight);
   if (args.weight.type == WeightType::kInt8) {
-    // The sum of this many int8 products fits 32 bits.
-    constexpr std::int64_t kInputsMax = 1 << 16;
-    LMTP_CHECK(args.weight.k <= kInputsMax, args.weight.k);
+    LMTP_CHECK(args.weight.k <= kInt8InputsMax, args.weight.k);
     LMTP_CHECK(!on_host(stream) || (args.weight.scales != nullptr && args.weight.sums != nullptr));
   }
   std::visit([&](const auto& prologue) { check_prologue(prologue, args.x); }, args.prologue);

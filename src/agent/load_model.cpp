@@ -25,6 +25,29 @@ int longest_stream(const AgentOptions& options) {
   return options.context_length > 0 ? options.context_length : options.config.context_length;
 }
 
+namespace {
+
+// Of the matrices that are int8, whether --dtype or the checkpoint says so; with int4 the tables.
+Result<void> check_int8_inputs(const AgentOptions& options) {
+  const model::ModelConfig& config = options.config;
+  const bool is_rounded = std::ranges::any_of(
+      config.quantization.schemes, [](const auto& scheme) { return scheme.rounds_activations; });
+  const bool are_all = options.weight_type == kernels::WeightType::kInt8 || is_rounded;
+  if (!are_all && options.weight_type != kernels::WeightType::kInt4) return {};
+  std::int64_t most = config.hidden_size;
+  if (are_all) {
+    most = std::max<std::int64_t>(
+        {most, config.mlp_size, std::int64_t{config.num_heads} * config.head_dim});
+  }
+  if (most <= kernels::kInt8InputsMax) return {};
+  return Error{ErrorCode::kInvalid,
+               "a matrix of this model has " + std::to_string(most) + " inputs; one of int8 has " +
+                   std::to_string(kernels::kInt8InputsMax) +
+                   " at most: serve an unquantised checkpoint with --dtype bfloat16"};
+}
+
+}  // namespace
+
 Result<std::int64_t> count_weights(const AgentOptions& options) {
   if (options.cuda_device && options.config.hidden_size > kernels::kDeviceNormWidthMax) {
     return Error{ErrorCode::kInvalid,
@@ -41,6 +64,7 @@ Result<std::int64_t> count_weights(const AgentOptions& options) {
   if (const auto share = model::rank_config(options.config, options.num_ranks); !share.ok()) {
     return Error{share.error().code, "--tensor-parallel-size: " + share.error().message};
   }
+  if (const auto fits = check_int8_inputs(options); !fits.ok()) return fits.error();
   const auto tensors = model::describe_tensors(options.config);
   if (!tensors.ok()) return tensors.error();
   std::int64_t num_elements = 0;

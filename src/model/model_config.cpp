@@ -8,6 +8,7 @@
 #include "config_guard.h"
 #include "config_reader.h"
 #include "gguf_config.h"
+#include "kernels/attention.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/shard.h"
 #include "quantization_config.h"
@@ -143,6 +144,10 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
   ConfigReader& own = text.has_value() ? *text : json;
   (*architecture)->read_config(own, config);
   set_eos_ids(json.has("eos_token_id") ? json : own, config);
+  if (config.head_dim > kernels::kHeadDimMax) {
+    json.refuse("the heads have " + std::to_string(config.head_dim) + " dimensions; allowed are " +
+                std::to_string(kernels::kHeadDimMax) + " at most");
+  }
   if (json.error().has_value()) return *json.error();
   config.notes = json.notes();
   return config;
@@ -226,6 +231,11 @@ Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
                      " ranks: " + std::to_string(config.num_heads) + " heads, " +
                      std::to_string(config.num_kv_heads) + " KV heads and an MLP of " +
                      std::to_string(config.mlp_size) + " allow " + possible};
+  }
+  if (config.vocab_size < num_ranks) {
+    return Error{ErrorCode::kInvalid, "a vocabulary of " + std::to_string(config.vocab_size) +
+                                          " cannot be divided among " + std::to_string(num_ranks) +
+                                          " ranks"};
   }
   config.num_heads /= num_ranks;
   if (num_ranks > config.num_kv_heads) config.kv_copies = num_ranks / config.num_kv_heads;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "agent_driver.h"
+#include "lmtp/agent/model_memory.h"
 #include "source_dir.h"
 
 namespace lmtp {
@@ -39,6 +40,34 @@ TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
   source.shape = "gpt5";
   const std::string error = load_error(source, 0);
   EXPECT_NE(error.find("gpt2-medium"), std::string::npos) << error;
+}
+
+TEST(AgentErrorsTest, TooManyInputsForInt8AreRefusedAtOnce) {
+  agent::AgentOptions options;
+  options.source =
+      testing::folder_source(testing::source_dir() + "/tests/goldens/checkpoints/untied-f32");
+  options.config = *model::load_model_config(options.source);
+  options.kv_cache_bytes = testing::kTestKvBytes;
+  options.weight_type = kernels::WeightType::kInt8;
+  EXPECT_TRUE(agent::estimate_memory(options).ok());
+  options.config.mlp_size = static_cast<int>(kernels::kInt8InputsMax) + 64;
+  const auto expect_refused = [&] {
+    const auto memory = agent::estimate_memory(options);
+    ASSERT_FALSE(memory.ok());
+    EXPECT_EQ(memory.error().message,
+              "a matrix of this model has 65600 inputs; one of int8 has 65536 at most: serve an "
+              "unquantised checkpoint with --dtype bfloat16");
+    EXPECT_FALSE(agent::make_agent(options, nullptr).ok());
+  };
+  expect_refused();
+  options.weight_type = kernels::WeightType::kInt4;
+  EXPECT_TRUE(agent::estimate_memory(options).ok()) << "only tables are int8";
+  options.config.hidden_size = options.config.mlp_size;
+  expect_refused();
+  options.weight_type = kernels::WeightType::kBF16;
+  EXPECT_TRUE(agent::estimate_memory(options).ok());
+  options.config.quantization.schemes.emplace_back().rounds_activations = true;
+  expect_refused();
 }
 
 TEST(AgentErrorsTest, ACancelledLoadingEnds) {

@@ -60,6 +60,20 @@ def test_a_quantised_folder_is_refused_with_the_remedy(tmp_path):
     assert "(gptq)" in line and "dequantize" in line
 
 
+@pytest.mark.parametrize(
+    "family, changes, options, words",
+    [
+        ("opt", {"hidden_size": 1028, "num_attention_heads": 2}, (), "514 dimensions"),
+        ("gemma2", {"attn_logit_softcapping": -50.0}, (), "attn_logit_softcapping"),
+        ("llama", {"intermediate_size": 65600}, ("--dtype", "int8"), "65600 inputs"),
+        ("llama", {"vocab_size": 1}, ("--tensor-parallel-size", "2"), "a vocabulary of 1 cannot"),
+    ],
+)
+def test_what_the_kernels_do_not_take_is_refused(tmp_path, family, changes, options, words):
+    """At the start, and not by the end of a server that has begun."""
+    assert words in refusal(copy(family, tmp_path, **changes), *options)
+
+
 @pytest.mark.parametrize("wanted, served, notes", [(50, 50, 0), (500, 160, 1)])
 def test_the_context_is_what_is_asked_for_up_to_the_models_own(wanted, served, notes):
     with LmtpServe(FAMILIES / "llama", *KV, "--context-length", str(wanted)) as server:

@@ -88,7 +88,7 @@ TEST(ModelConfigTest, WhatIsWrongIsNamed) {
       {R"({"model_type": "gpt2", "n_layer": 0})", "n_layer: a whole number in [1, "},
       {R"({"model_type": "gpt2", "vocab_size": 99999999999})", "vocab_size"},
       {R"({"model_type": "gpt2", "n_embd": 100})", "n_embd must be a multiple of n_head"},
-      {R"({"model_type": "gpt2", "n_embd": 8192, "n_head": 1})", "at most 512 a head"},
+      {R"({"model_type": "gpt2", "n_embd": 8192, "n_head": 1})", "512 at most"},
       {R"({"model_type": "gpt2", "activation_function": "softplus"})", "softplus"},
       {R"({"model_type": "gpt2", "tie_word_embeddings": 1})", "true or false"},
       {R"({"model_type": "gpt2", "layer_norm_epsilon": "x"})", "a number is expected"},

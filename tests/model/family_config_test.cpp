@@ -210,6 +210,14 @@ TEST(FamilyConfigTest, RotaryScaling) {
   EXPECT_FLOAT_EQ(longrope->rotary.inverse_periods[1], 0.005F);
 }
 
+TEST(FamilyConfigTest, EachRankHasAShareOfTheVocabulary) {
+  const auto config = read(R"({"model_type": "llama", "vocab_size": 3})");
+  EXPECT_TRUE(model::rank_config(*config, 2).ok());
+  const auto four = model::rank_config(*config, 4);
+  ASSERT_FALSE(four.ok());
+  EXPECT_EQ(four.error().message, "a vocabulary of 3 cannot be divided among 4 ranks");
+}
+
 TEST(FamilyConfigTest, WhatIsNotSupportedIsNamed) {
   EXPECT_NE(error_of(R"({"model_type": "mamba"})")
                 .find("'mamba' is not supported; supported are: gpt2, gpt_neox, opt, llama, "
@@ -225,6 +233,13 @@ TEST(FamilyConfigTest, WhatIsNotSupportedIsNamed) {
       {R"({"model_type": "llama", "rope_theta": -1})", "rope_theta"},
       {R"({"model_type": "opt", "layer_norm_elementwise_affine": false})", "affine"},
       {R"({"model_type": "gpt_neox", "num_attention_heads": 7})", "num_attention_heads"},
+      // By hidden_size and num_attention_heads.
+      {R"({"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 4})",
+       "1024 dimensions"},
+      {R"({"model_type": "opt", "num_attention_heads": 1})", "768 dimensions"},
+      {R"({"model_type": "gpt_neox", "num_attention_heads": 8})", "768 dimensions"},
+      {R"({"model_type": "gemma2", "attn_logit_softcapping": -50.0})", "attn_logit_softcapping"},
+      {R"({"model_type": "gemma2", "final_logit_softcapping": -1})", "final_logit_softcapping"},
       {R"({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [1]}})",
        "short_factor: 48 numbers"},
   };

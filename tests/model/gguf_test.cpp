@@ -196,6 +196,18 @@ TEST(GgufTensorsTest, CodesAreTheNumbersOfTheFile) {
   EXPECT_EQ(loader.num_widened(), 0);
 }
 
+// The file of whose metadata a config was made may have been replaced since.
+TEST(GgufTensorsTest, TypesThatAreNotReadAreRefusedToo) {
+  const testing::TempFolder folder;
+  GgufAssembler file = small_llama();
+  file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufQ3K, 320);
+  file.data_bytes = 448;
+  folder.write("model.gguf", file.bytes());
+  const auto source = open_checkpoint(folder.path() + "/model.gguf");
+  ASSERT_FALSE(source.ok());
+  EXPECT_THAT(source.error().message, HasSubstr("'blk.0.ffn_up.weight' is of the type Q3_K"));
+}
+
 // Checked before memory is taken, as with the other formats.
 TEST(GgufTensorsTest, MissingAndMisshapenOnesAreNamed) {
   const testing::TempFolder folder;

@@ -37,6 +37,9 @@ namespace lmtp::kernels {
 
 inline constexpr int kPanelColumns = 32;
 
+// Inputs of a matrix of int8: the sum of so many products has 32 bits.
+inline constexpr std::int64_t kInt8InputsMax = std::int64_t{1} << 16;
+
 // kF16 is for devices; kF32AsBF16 and kF32AsF16 are for the host.
 enum class WeightType { kF32, kBF16, kInt8, kF16, kInt4, kWidened, kF32AsBF16, kF32AsF16 };
 

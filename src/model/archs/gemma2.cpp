@@ -86,7 +86,9 @@ void read_config(ConfigReader& json, ModelConfig& config) {
       static_cast<float>(1.0 / std::sqrt(json.number("query_pre_attn_scalar", 256.0)));
   // null switches a cap off, as 0 does here.
   const auto cap = [&](const char* key, double fallback) {
-    return static_cast<float>(json.number(key, json.has(key) ? 0.0 : fallback));
+    const double value = json.number(key, json.has(key) ? 0.0 : fallback);
+    if (value < 0.0) json.refuse(std::string(key) + ": null or a number from 0 on is expected");
+    return static_cast<float>(value);
   };
   config.attention_soft_cap = cap("attn_logit_softcapping", 50.0);
   config.logit_soft_cap = cap("final_logit_softcapping", 30.0);

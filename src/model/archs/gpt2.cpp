@@ -92,10 +92,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   config.num_kv_heads = config.num_heads;
   config.mlp_size = size({"n_inner"}, 4 * config.hidden_size, 4 * kHiddenSizeMax);
   config.head_dim = config.hidden_size / config.num_heads;
-  if (config.head_dim * config.num_heads != config.hidden_size ||
-      config.head_dim > kernels::kHeadDimMax) {
-    json.refuse("n_embd must be a multiple of n_head, at most " +
-                std::to_string(kernels::kHeadDimMax) + " a head");
+  if (config.head_dim * config.num_heads != config.hidden_size) {
+    json.refuse("n_embd must be a multiple of n_head");
   }
   config.activation = read_activation(json, "activation_function", "gelu_new");
   config.norm_epsilon = static_cast<float>(json.number("layer_norm_epsilon", 1e-5));
