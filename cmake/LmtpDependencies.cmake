@@ -7,7 +7,6 @@
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
 #   Libtorch::cpu (libtorch's plugin only, where it is; see FindLibtorch.cmake)
 #   the library of wasmtime (wasm only; see FindWasmtime.cmake)
-#   LlamaJinja::jinja (text's program lmtp-jinja only; see FindLlamaJinja.cmake)
 #   libllguidance.so, which constraint loads (see FindLlguidance.cmake)
 # The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt, for
 # libtorch tools/packages-torch.txt; `tools/setup` installs them.
@@ -78,9 +77,6 @@ if(LMTP_TORCH)  # ON or AUTO
     message(FATAL_ERROR "LMTP_TORCH=${LMTP_TORCH}, but ${LIBTORCH_MISSING}: "
                         "run tools/setup --torch, or give -DLMTP_TORCH=AUTO")
   endif()
-endif()
-if(LMTP_CHAT_TEMPLATES)
-  find_package(LlamaJinja REQUIRED)
 endif()
 if(LMTP_GRAMMAR)
   find_package(Llguidance REQUIRED)

@@ -27,7 +27,6 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo DESTINATION share/lmtp/model
 
 if(TARGET lmtp-jinja)
   install(TARGETS lmtp-jinja RUNTIME DESTINATION lib/lmtp)
-  install(FILES ${LLAMA_JINJA_LICENSE} DESTINATION share/doc/lmtp RENAME LICENSE.llama.cpp)
 endif()
 if(LMTP_GRAMMAR)
   install(FILES ${LLGUIDANCE_FILES} DESTINATION lib/lmtp)

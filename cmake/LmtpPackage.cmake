@@ -12,9 +12,6 @@ if(TARGET lmtp_torch OR LMTP_CUDA_ENABLED OR NOT EXISTS ${license})
 endif()
 
 set(parts "")  # TITLE|FILE
-if(TARGET lmtp-jinja)
-  list(APPEND parts "llama.cpp's Jinja engine, in lmtp-jinja|${LLAMA_JINJA_LICENSE}")
-endif()
 if(LMTP_GRAMMAR)
   list(APPEND parts "llguidance, libllguidance.so|${LLGUIDANCE_LICENSE}")
 endif()
@@ -24,7 +21,6 @@ endif()
 foreach(package file IN ZIP_LISTS packages licenses)
   list(APPEND parts "${package}, as Debian packages it|${file}")
 endforeach()
-# At installation, because the Jinja engine's comes with the build.
 set(copyright ${PROJECT_BINARY_DIR}/copyright)
 install(CODE "
   set(parts \"${parts}\")

@@ -28,7 +28,6 @@ LIBRARIES = {
     "Xxhash::xxhash": ("xxHash", r"xxhash"),
     "Sentencepiece::sentencepiece": ("sentencepiece", r"sentencepiece"),
     "PrometheusCpp::core": ("prometheus-cpp", r"prometheus/"),
-    "LlamaJinja::jinja": ("llama.cpp's Jinja", r"jinja/"),
     "CUDA::cudart_static": ("CUDA", r"(cuda|cublas|cudnn|nccl)"),
 }
 

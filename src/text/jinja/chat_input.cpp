@@ -2,151 +2,177 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <utility>
+#include <memory>
+#include <string_view>
+#include <vector>
 
 namespace lmtp::text {
 namespace {
 
+using jinja::Dict;
+using jinja::Sequence;
+using jinja::Value;
+
 constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
                                                     "assistant", "tool",      "function"};
 
-ChatJson text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
-
-// The text of a list of parts, a line for each.
-std::string joined(const ChatJson& parts) {
-  std::string text;
-  for (const ChatJson& part : parts) {
-    if (!text.empty()) text += '\n';
-    text += part["text"].get<std::string>();
-  }
-  return text;
+Dict* dict_in(const Value* value) {
+  const auto* dict = value == nullptr ? nullptr : std::get_if<std::shared_ptr<Dict>>(value);
+  return dict == nullptr ? nullptr : dict->get();
+}
+const Sequence* list_in(const Value* value) {
+  return value == nullptr ? nullptr : jinja::as<Sequence>(*value);
+}
+const jinja::Text* text_in(const Value* value) {
+  return value == nullptr ? nullptr : jinja::get_text(*value);
 }
 
-void check_parts(const std::string& where, const ChatJson& parts) {
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const ChatJson& part = parts[i];
-    const bool is_text = part.is_object() && part.value("type", ChatJson()) == "text" &&
-                         part.contains("text") && part["text"].is_string();
+// The text of a list of parts, a line for each.
+Value joined(const Sequence& parts) {
+  jinja::Text text;
+  for (const Value& part : parts.items) {
+    if (!text.empty()) text += U'\n' | jinja::kInput;
+    text += *text_in(dict_in(&part)->find("text"));
+  }
+  return jinja::make_text(std::move(text));
+}
+
+void check_parts(const std::string& where, const Sequence& parts) {
+  for (std::size_t i = 0; i < parts.items.size(); ++i) {
+    const Dict* part = dict_in(&parts.items[i]);
+    const jinja::Text* type = part == nullptr ? nullptr : text_in(part->find("type"));
+    const bool is_text = type != nullptr && *type == U"text" && text_in(part->find("text"));
     if (is_text) continue;
     throw BadMessages(where + "[" + std::to_string(i) +
                       "]: is no text; allowed are parts {\"type\": \"text\", \"text\": TEXT}");
   }
 }
 
-void fit_content(const std::string& where, ChatJson& content, const MessageForms& forms) {
-  if (content.is_array()) {
-    check_parts(where, content);
-    if (!forms.listed_content) content = joined(content);
-  } else if (content.is_string()) {
-    if (!forms.text_content) content = ChatJson::array({text_part(content)});
-  } else if (!content.is_null()) {
+void fit_content(const std::string& where, Dict& message, const MessageForms& forms) {
+  const Value* content = message.find("content");
+  if (content == nullptr || jinja::is<jinja::None>(*content)) {
+    // Of an answer that has calls alone.
+    if (!forms.no_content && message.find("tool_calls") != nullptr) {
+      message.set("content", jinja::make_text(std::string_view()));
+    }
+    return;
+  }
+  if (const Sequence* parts = list_in(content)) {
+    check_parts(where, *parts);
+    if (!forms.listed_content) message.set("content", joined(*parts));
+  } else if (!jinja::is<jinja::Str>(*content)) {
     throw BadMessages(where + ": is neither text nor a list of parts of text");
+  } else if (!forms.text_content) {
+    const auto part = std::make_shared<Dict>();
+    part->set("type", jinja::make_text(std::string_view("text")));
+    part->set("text", *content);
+    message.set("content", jinja::make_list({part}));
   }
 }
 
-void fit_arguments(ChatJson& call) {
-  if (!call.is_object()) return;
-  ChatJson& function = call.contains("function") ? call["function"] : call;
-  if (!function.is_object() || !function.contains("arguments")) return;
-  ChatJson& arguments = function["arguments"];
-  if (!arguments.is_string()) return;
-  ChatJson parsed = ChatJson::parse(arguments.get<std::string>(), nullptr, false);
-  if (parsed.is_object()) arguments = std::move(parsed);
+void fit_arguments(const Value& call) {
+  Dict* function = dict_in(&call);
+  if (function == nullptr) return;
+  if (const Value* inner = function->find("function")) function = dict_in(inner);
+  const jinja::Text* text = function == nullptr ? nullptr : text_in(function->find("arguments"));
+  if (text == nullptr) return;
+  try {
+    const Value parsed = jinja::parse_json(jinja::utf8_of(*text), jinja::kInput);
+    if (jinja::is<Dict>(parsed)) function->set("arguments", parsed);
+  } catch (const jinja::TemplateError&) {  // no JSON: it stays text
+  }
 }
 
-// Behind the first character of the longest special token that begins there; npos: none does.
-std::size_t cut_of(std::string_view text, const std::vector<std::string>& special_tokens) {
-  std::size_t longest = 0;
-  for (const std::string& token : special_tokens) {
-    if (token.size() > longest && text.starts_with(token)) longest = token.size();
+constexpr const char* kMarker = "a-marker-of-content";
+
+// What the template writes of these messages; nullopt: it refuses them.
+std::optional<std::string> tried(const jinja::Body& body,
+                                 const std::shared_ptr<jinja::Scope>& variables,
+                                 const std::string& messages) {
+  constexpr std::string_view kTools =
+      R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters":
+          {"type": "object", "properties": {"x": {"type": "string", "description": "d"}},
+           "required": ["x"]}}}])";
+  const auto scope = std::make_shared<jinja::Scope>(jinja::Scope{.outer = variables});
+  scope->values["messages"] = jinja::parse_json(messages);
+  scope->values["tools"] = jinja::parse_json(kTools);
+  scope->values["documents"] = jinja::None{};
+  scope->values["add_generation_prompt"] = true;
+  try {
+    return jinja::utf8_of(jinja::Interpreter().render(body, scope));
+  } catch (const std::exception&) {
+    return std::nullopt;
   }
-  if (longest == 0) return std::string_view::npos;
-  std::size_t end = 1;
-  while (end < longest && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
-  return end;
 }
 
-bool mark_text(std::string& text, const std::vector<std::string>& special_tokens) {
-  std::string marked;
-  std::size_t done = 0;
-  for (std::size_t pos = 0; pos < text.size(); ++pos) {
-    const std::size_t cut = cut_of(std::string_view(text).substr(pos), special_tokens);
-    if (cut == std::string_view::npos) continue;
-    marked.append(text, done, pos + cut - done).append(kCutMark);
-    done = pos + cut;
-  }
-  if (done == 0) return false;
-  text = marked.append(text, done);
-  return true;
+std::string user_message(const std::string& content) {
+  return R"([{"role": "user", "content": )" + content + "}]";
+}
+
+// Some templates want a reasoning field in each answer.
+std::string call_messages(const std::string& content, const std::string& arguments,
+                          const char* more) {
+  return R"([{"role": "user", "content": "q"},
+    {"role": "assistant", "content": )" +
+         content + R"(, "tool_calls": [{"id": "call00001", "type": "function", "function":
+      {"name": "f", "arguments": )" +
+         arguments + R"(}}])" + more + R"(},
+    {"role": "tool", "content": "r", "name": "f", "tool_call_id": "call00001"},
+    {"role": "assistant", "content": "a")" +
+         more + R"(}, {"role": "user", "content": "q"}])";
+}
+
+bool shows(const std::optional<std::string>& rendered, std::string_view text) {
+  return rendered && rendered->find(text) != std::string::npos;
 }
 
 }  // namespace
 
-void fit_messages(ChatJson& messages, const MessageForms& forms) {
-  if (!messages.is_array() || messages.empty()) {
+MessageForms forms_of(const jinja::Body& body, const std::shared_ptr<jinja::Scope>& variables) {
+  const std::string quoted = std::string("\"") + kMarker + "\"";
+  MessageForms forms;
+  const auto as_text = tried(body, variables, user_message(quoted));
+  const auto as_list =
+      tried(body, variables, user_message(R"([{"type": "text", "text": )" + quoted + "}]"));
+  // A list that is written as it is, is not read.
+  forms.listed_content =
+      shows(as_list, kMarker) && !shows(as_list, "'text': '") && !shows(as_list, "\"text\": \"");
+  forms.text_content = shows(as_text, kMarker) || !forms.listed_content;
+  const std::string object = R"({"x": )" + quoted + "}";
+  const auto reads_object = [](const std::optional<std::string>& rendered) {
+    return shows(rendered, kMarker) && !shows(rendered, std::string("'x': '") + kMarker);
+  };
+  for (const std::string& arguments : {object, quoted}) {
+    for (const char* more : {"", R"(, "reasoning_content": "")"}) {
+      const auto with = tried(body, variables, call_messages("\"\"", arguments, more));
+      const auto without = tried(body, variables, call_messages("null", arguments, more));
+      if (!with && !without) continue;
+      forms.no_content = without && !shows(without, "None");
+      forms.object_arguments = arguments == object && (reads_object(with) || reads_object(without));
+      return forms;
+    }
+  }
+  return forms;
+}
+
+void fit_messages(const jinja::Value& messages, const MessageForms& forms) {
+  const Sequence* list = list_in(&messages);
+  if (list == nullptr || list->items.empty()) {
     throw BadMessages("must be a list of at least one message");
   }
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    ChatJson& message = messages[i];
+  for (std::size_t i = 0; i < list->items.size(); ++i) {
+    Dict* message = dict_in(&list->items[i]);
     const std::string where = "[" + std::to_string(i) + "]";
-    if (!message.is_object() || !message.value("role", ChatJson()).is_string()) {
+    const jinja::Text* role = message == nullptr ? nullptr : text_in(message->find("role"));
+    if (role == nullptr) {
       throw BadMessages(where + ": must be an object with a role, such as \"user\"");
     }
-    if (message.contains("content")) fit_content(where + ".content", message["content"], forms);
-    if (!forms.object_arguments || !message.contains("tool_calls")) continue;
-    for (ChatJson& call : message["tool_calls"]) fit_arguments(call);
-  }
-}
-
-bool mark_special_tokens(ChatJson& json, const std::vector<std::string>& special_tokens) {
-  if (json.is_string()) return mark_text(json.get_ref<std::string&>(), special_tokens);
-  bool any = false;
-  if (json.is_object()) {
-    ChatJson marked = ChatJson::object();
-    for (auto& [key, value] : json.items()) {
-      std::string marked_key = key;
-      any |= mark_text(marked_key, special_tokens);
-      any |= mark_special_tokens(value, special_tokens);
-      marked[marked_key] = std::move(value);
-    }
-    json = std::move(marked);
-  } else if (json.is_array()) {
-    for (ChatJson& item : json) any |= mark_special_tokens(item, special_tokens);
-  }
-  return any;
-}
-
-jinja::value value_of(const ChatJson& json, bool is_input) {
-  switch (json.type()) {
-    case ChatJson::value_t::boolean:
-      return jinja::mk_val<jinja::value_bool>(json.get<bool>());
-    case ChatJson::value_t::number_integer:
-    case ChatJson::value_t::number_unsigned:
-      return jinja::mk_val<jinja::value_int>(json.get<std::int64_t>());
-    case ChatJson::value_t::number_float:
-      return jinja::mk_val<jinja::value_float>(json.get<double>());
-    case ChatJson::value_t::string: {
-      const auto text = jinja::mk_val<jinja::value_string>(json.get<std::string>());
-      if (is_input) text->mark_input();
-      return text;
-    }
-    case ChatJson::value_t::array: {
-      const auto array = jinja::mk_val<jinja::value_array>();
-      for (const ChatJson& item : json) array->push_back(value_of(item, is_input));
-      return array;
-    }
-    case ChatJson::value_t::object: {
-      const auto object = jinja::mk_val<jinja::value_object>();
-      for (const auto& [key, value] : json.items()) {
-        const bool is_role = key == "role" && value.is_string() &&
-                             std::ranges::find(kRoles, value.get<std::string>()) != kRoles.end();
-        object->insert(key, value_of(value, is_input && !is_role));
-      }
-      return object;
-    }
-    default:
-      return jinja::mk_val<jinja::value_none>();
+    const auto known = std::ranges::find(kRoles, jinja::utf8_of(*role));
+    if (known != kRoles.end()) message->set("role", jinja::make_text(*known));
+    fit_content(where + ".content", *message, forms);
+    const Sequence* calls = list_in(message->find("tool_calls"));
+    if (!forms.object_arguments || calls == nullptr) continue;
+    for (const Value& call : calls->items) fit_arguments(call);
   }
 }
 
