@@ -84,7 +84,7 @@ Result<void> ChatTemplate::start() const {
   if (process_ != nullptr) return {};
   auto process = TemplateProcess::start();
   if (!process) return process.error();
-  const Result<Answer> answer = (*process)->ask(first_frame_);
+  const Result<Answer> answer = (*process)->ask(first_frame_, kCompileMsMax);
   if (!answer) return failed(answer.error());
   if (answer->kind != AnswerKind::kDone) return error_of(*answer);
   process_ = std::move(*process);
@@ -98,8 +98,16 @@ Result<RenderedChat> ChatTemplate::render(const Chat& chat) const {
                                           "; allowed are at most " + size_text(kFrameBytesMax)};
   }
   const std::lock_guard lock(mutex_);
+  const int cpu_ms_max = render_ms_max(frame.size());
   if (const Result<void> started = start(); !started) return started.error();
-  const Result<Answer> answer = process_->ask(frame);
+  Result<Answer> answer = process_->ask(frame, cpu_ms_max);
+  const bool has_died = !answer && answer.error().code == ErrorCode::kUnavailable;
+  if (has_died || (answer && answer->kind == AnswerKind::kNoMemory)) {
+    // By no fault of this chat's: as where the system had no memory left.
+    process_.reset();
+    if (const Result<void> started = start(); !started) return started.error();
+    answer = process_->ask(frame, cpu_ms_max);
+  }
   if (!answer) {
     process_.reset();
     return failed(answer.error());

@@ -9,6 +9,7 @@
 #include "lmtp/base/json.h"
 #include "lmtp/base/model_source.h"
 #include "lmtp/base/text.h"
+#include "lmtp/base/utf8.h"
 #include "lmtp/gguf/gguf_file.h"
 #include "lmtp/text/chat_template.h"
 #include "lmtp/tokenizer/tokenizer.h"
@@ -34,6 +35,7 @@ Result<std::string> read_template(const fs::path& path) {
     return Error{ErrorCode::kInvalid,
                  path.string() + ": has more than " + size_text(kTemplateBytesMax)};
   }
+  if (!is_utf8(text)) return Error{ErrorCode::kInvalid, path.string() + ": is not UTF-8"};
   return text;
 }
 

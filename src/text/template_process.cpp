@@ -21,7 +21,8 @@ namespace lmtp::text {
 namespace {
 
 constexpr const char* kProgram = "lib/lmtp/lmtp-jinja";
-// Its limits are of processor time, of which a busy machine may give it little.
+// Its limits are of processor time, of which a busy machine may give it little: this, and ten times
+// the processor's.
 constexpr std::chrono::seconds kAnswerTimeMax{10};
 
 Result<std::string> find_program() {
@@ -60,18 +61,16 @@ int spawn(const std::string& program, int socket, pid_t& pid) {
   return error;
 }
 
-std::string reason_of(int status) {
-  if (!WIFSIGNALED(status)) return "its program has ended";
-  switch (WTERMSIG(status)) {
-    case SIGPROF:
-      return "it takes more than " + std::to_string(kRenderMsMax) + " ms";
-    case SIGSEGV:
-      return "it is nested too deep";
-    case SIGKILL:
-      return "it was not done in time";
-    default:
-      return std::string("its program has ended by a signal: ") + strsignal(WTERMSIG(status));
+Error reason_of(int status, int cpu_ms_max) {
+  if (!WIFSIGNALED(status)) return {ErrorCode::kUnavailable, "its program has ended"};
+  const int signal = WTERMSIG(status);
+  if (signal == SIGPROF) {
+    return {ErrorCode::kInvalid, "it takes more than " + std::to_string(cpu_ms_max) + " ms"};
   }
+  if (signal == SIGSEGV) return {ErrorCode::kInvalid, "it is nested too deep"};
+  const bool is_from_outside = signal == SIGKILL || signal == SIGTERM;
+  return {is_from_outside ? ErrorCode::kUnavailable : ErrorCode::kInvalid,
+          std::string("its program has ended by a signal: ") + strsignal(signal)};
 }
 
 }  // namespace
@@ -98,34 +97,36 @@ Result<std::unique_ptr<TemplateProcess>> TemplateProcess::start() {
 }
 
 TemplateProcess::~TemplateProcess() {
-  (void)end();
+  (void)end(0);
   close(socket_);
 }
 
-Result<TemplateProcess::Answer> TemplateProcess::ask(std::string_view frame) {
-  const Time deadline = std::chrono::steady_clock::now() + kAnswerTimeMax;
+Result<TemplateProcess::Answer> TemplateProcess::ask(std::string_view frame, int cpu_ms_max) {
+  const Time deadline = std::chrono::steady_clock::now() + kAnswerTimeMax +
+                        10 * std::chrono::milliseconds(cpu_ms_max);
   std::string header;
   append_number(static_cast<std::uint32_t>(frame.size()), header);
   std::uint32_t size = 0;
   if (!send_all(header, deadline) || !send_all(frame, deadline) ||
       !receive_all(reinterpret_cast<char*>(&size), sizeof(size), deadline) || size == 0 ||
       size > kFrameBytesMax) {
-    return end();
+    return end(cpu_ms_max);
   }
   std::string answer(size, '\0');
-  if (!receive_all(answer.data(), size, deadline)) return end();
+  if (!receive_all(answer.data(), size, deadline)) return end(cpu_ms_max);
   return Answer{static_cast<AnswerKind>(answer[0]), answer.substr(1)};
 }
 
-bool TemplateProcess::wait_for(short events, Time deadline) const {
+bool TemplateProcess::wait_for(short events, Time deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   pollfd fd{socket_, events, 0};
   const int ready = poll(&fd, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+  is_late_ = ready == 0;
   return ready > 0 || (ready < 0 && errno == EINTR);
 }
 
-bool TemplateProcess::send_all(std::string_view bytes, Time deadline) const {
+bool TemplateProcess::send_all(std::string_view bytes, Time deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) {
@@ -137,7 +138,7 @@ bool TemplateProcess::send_all(std::string_view bytes, Time deadline) const {
   return true;
 }
 
-bool TemplateProcess::receive_all(char* to, std::size_t size, Time deadline) const {
+bool TemplateProcess::receive_all(char* to, std::size_t size, Time deadline) {
   while (size > 0) {
     const ssize_t got = recv(socket_, to, size, 0);
     if (got > 0) {
@@ -151,7 +152,7 @@ bool TemplateProcess::receive_all(char* to, std::size_t size, Time deadline) con
 }
 
 // What has ended by itself keeps its own reason.
-Error TemplateProcess::end() {
+Error TemplateProcess::end(int cpu_ms_max) {
   int status = 0;
   if (pid_ > 0) {
     kill(pid_, SIGKILL);
@@ -159,7 +160,8 @@ Error TemplateProcess::end() {
     }
     pid_ = 0;
   }
-  return {ErrorCode::kInvalid, reason_of(status)};
+  if (is_late_) return {ErrorCode::kInvalid, "it was not done in time"};
+  return reason_of(status, cpu_ms_max);
 }
 
 }  // namespace lmtp::text

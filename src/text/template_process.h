@@ -27,20 +27,23 @@ class TemplateProcess {
     AnswerKind kind = AnswerKind::kFailed;
     std::string text;
   };
-  // The error says why the process has ended, of its own or because it did not answer in time:
-  // there is nothing left to ask then. REQUIRES: at most kFrameBytesMax bytes.
-  Result<Answer> ask(std::string_view frame);
+  // `cpu_ms_max`: how long it may compute, which it sees to itself. The error says why the process
+  // has ended, of its own or because it did not answer in time: there is nothing left to ask then.
+  // kUnavailable: something else has ended it than what it did. REQUIRES: at most kFrameBytesMax
+  // bytes.
+  Result<Answer> ask(std::string_view frame, int cpu_ms_max);
 
  private:
   TemplateProcess(pid_t pid, int socket) : pid_(pid), socket_(socket) {}
 
   using Time = std::chrono::steady_clock::time_point;
-  bool wait_for(short events, Time deadline) const;
-  bool send_all(std::string_view bytes, Time deadline) const;
-  bool receive_all(char* to, std::size_t size, Time deadline) const;
-  Error end();
+  bool wait_for(short events, Time deadline);
+  bool send_all(std::string_view bytes, Time deadline);
+  bool receive_all(char* to, std::size_t size, Time deadline);
+  Error end(int cpu_ms_max);
 
   pid_t pid_;  // 0: it has ended
+  bool is_late_ = false;
   int socket_;
 };
 

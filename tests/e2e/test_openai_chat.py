@@ -1,5 +1,9 @@
 """/v1/chat/completions by OpenAI's own client and LangChain's, on a model with a chat template."""
 
+import os
+import pathlib
+import signal
+
 import openai
 import pytest
 from test_chat import ATTACK, MESSAGES, ids_of, model, server  # noqa: F401
@@ -54,6 +58,21 @@ def test_a_stream_is_the_answer_in_pieces(client):
         events.until_done()
         snapshot = events.current_completion_snapshot
         assert snapshot.choices[0].finish_reason == "length" and snapshot.usage is None
+
+
+def test_a_chat_whose_renderer_was_killed_is_asked_once_more(client, server):  # noqa: F811
+    first = chat(client).choices[0].message.content
+    parent = server.process.pid
+    children = [
+        int(pid)
+        for path in pathlib.Path(f"/proc/{parent}/task").glob("*/children")
+        for pid in path.read_text().split()
+    ]
+    (renderer,) = [
+        pid for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "lmtp-jinja\n"
+    ]
+    os.kill(renderer, signal.SIGKILL)
+    assert chat(client).choices[0].message.content == first
 
 
 def test_what_the_prompt_is_made_of(client, model):  # noqa: F811

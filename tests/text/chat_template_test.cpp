@@ -4,9 +4,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -241,6 +245,65 @@ TEST_F(ChatTemplateTest, AHostileTemplateEndsItsOwnProcessAlone) {
   EXPECT_FALSE(load().ok());
   write("chat_template.jinja", std::string((std::size_t{1} << 20) + 1, 'x'));
   EXPECT_THAT(load().error().message, HasSubstr("has more than 1 MiB"));
+  write("chat_template.jinja", "caf\xe9");
+  EXPECT_THAT(load().error().message, HasSubstr("chat_template.jinja: is not UTF-8"));
+}
+
+// The processes that this thread has started.
+std::vector<pid_t> children() {
+  std::ifstream file("/proc/self/task/" + std::to_string(gettid()) + "/children");
+  return {std::istream_iterator<pid_t>(file), {}};
+}
+
+TEST_F(ChatTemplateTest, AProcessThatSomethingElseEndedIsAskedOnceMore) {
+  const auto loaded = load("{{ messages[0].content }}");
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    ASSERT_EQ(children().size(), 1);
+    const pid_t before = children()[0];
+    kill(before, signal);
+    const auto rendered = loaded->render(user("Hi"));
+    ASSERT_TRUE(rendered) << rendered.error().message;
+    EXPECT_EQ(rendered->text, "Hi");
+    EXPECT_NE(children()[0], before);
+  }
+}
+
+TEST_F(ChatTemplateTest, WhatChatsLeaveBehindFillsNoMemory) {
+  const std::string big = "{% set big = messages[0].content * 100 %}";  // 4 MiB
+  const std::string content(10'000, 'x');
+  for (const std::string& source :
+       {"{% macro f() %}{{ big | length }}{% endmacro %}" + big + "{{ f() }}",
+        "{% set n = namespace() %}" + big + "{% set n.big = big %}{% set n.n = n %}1000000"}) {
+    const auto loaded = load(source);
+    for (int i = 0; i < 200; ++i) {
+      const auto rendered = loaded->render(user(content));
+      ASSERT_TRUE(rendered) << rendered.error().message;
+      ASSERT_EQ(rendered->text, "1000000");
+    }
+  }
+}
+
+// Long chats of agents: templates that look back from each message take time by their square.
+TEST_F(ChatTemplateTest, ALongChatHasMoreTime) {
+  const auto loaded = load(
+      "{% for m in messages %}{% for n in messages[:loop.index0] %}"
+      "{% if n.content == 'never' %}{{ n.content }}{% endif %}{% endfor %}{% endfor %}done");
+  const auto messages = [](int num) {
+    std::string text = "[";
+    for (int i = 0; i < num; ++i) {
+      text += std::string(i > 0 ? "," : "") + R"({"role": "user", "content": ")" +
+              std::string(1000, 'x') + "\"}";
+    }
+    return text + "]";
+  };
+  const auto long_chat = loaded->render({.messages = messages(500)});
+  ASSERT_TRUE(long_chat) << long_chat.error().message;
+  EXPECT_EQ(long_chat->text, "done");
+  const auto endless = load(
+      "{% if messages[0].content | length > 99 %}{% for i in range(100000) %}"
+      "{% for j in range(100000) %}{% endfor %}{% endfor %}{% endif %}ok");
+  EXPECT_THAT(endless->render({.messages = messages(100)}).error().message,
+              HasSubstr("it takes more than 300 ms"));
 }
 
 // Of a process that its template has taken over.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lmtp-serve/option_values.h"
+#include "temp_folder.h"
 
 namespace lmtp::tools {
 namespace {
@@ -49,6 +50,17 @@ TEST(ServeOptions, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.kv_cache_bytes, 0);
   EXPECT_EQ(options.max_concurrent_requests, 1024);
   EXPECT_EQ(options.max_message_bytes, 16U << 20);
+}
+
+TEST(ServeOptions, AChatTemplateIsUtf8) {
+  const testing::TempFolder folder;
+  folder.write("good.jinja", "caf\xc3\xa9");
+  folder.write("bad.jinja", "caf\xe9");
+  const std::string good = folder.path() + "/good.jinja";
+  const std::string bad = folder.path() + "/bad.jinja";
+  EXPECT_EQ(options_of({"demo", "--chat-template", good.c_str()}).chat_template_file, good);
+  EXPECT_THAT(mistake_of({"demo", "--chat-template", bad.c_str()}),
+              ::testing::HasSubstr(bad + " is not UTF-8"));
 }
 
 TEST(ServeOptions, TheEnvironmentNamesTheModelWhereNoneIsGiven) {

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -13,12 +15,20 @@
 #include "layout_options.h"
 #include "lmql_options.h"
 #include "lmtp/base/text.h"
+#include "lmtp/base/utf8.h"
 #include "lmtp/base/version.h"
 #include "option_values.h"
 #include "raw_options.h"
 
 namespace lmtp::tools {
 namespace {
+
+// Empty: the file is UTF-8.
+std::string not_utf8(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return is_utf8(text) ? std::string() : path + " is not UTF-8";
+}
 
 constexpr int kExitMistake = 2;
 constexpr const char* kModelVariable = "LMTP_DEFAULT_MODEL";
@@ -84,6 +94,7 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--chat-template", options.chat_template_file,
                  "The chat template (Jinja) of the named MODEL, in the place of its own")
       ->check(CLI::ExistingFile)
+      ->check(not_utf8, "")
       ->type_name("FILE");
   app.add_flag("--static", raw.is_static,
                "Serve the named model only; a named MODEL is static by itself");

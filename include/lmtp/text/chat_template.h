@@ -42,9 +42,10 @@ Result<ChatTemplateFiles> read_chat_template(const std::string& folder,
                                              const std::string& override_file);
 
 // Templates run in a process of their own (lmtp-jinja), which has 100 ms of processor time for
-// each, 512 MiB of memory and 1 MiB of text: what passes that is an error, and the next chat gets a
-// new process. Owner: the model. Any thread; one chat at a time, others wait, so that an io thread
-// should not.
+// each chat and 2 ms more for each KiB that it has, 512 MiB of memory and 1 MiB of text: what
+// passes that is an error, and the next chat gets a new process. A process that something else has
+// ended is started anew and asked once more. Owner: the model. Any thread; one chat at a time,
+// others wait, so that an io thread should not.
 class ChatTemplate {
  public:
   // Starts the process, which reads the templates. The error says what is wrong with a template,

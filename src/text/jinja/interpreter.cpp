@@ -13,6 +13,12 @@ const Value* Scope::find(std::string_view name) const {
   return nullptr;
 }
 
+Interpreter::~Interpreter() {
+  for (const auto& known : with_macros_) {
+    if (const auto scope = known.lock()) scope->values.clear();
+  }
+}
+
 Text Interpreter::render(const Body& body, std::shared_ptr<Scope> variables) {
   Text out;
   const auto scope = std::make_shared<Scope>(Scope{.outer = std::move(variables)});
@@ -53,6 +59,7 @@ Interpreter::Flow Interpreter::run(const Statement& statement, const ScopePtr& s
       break;
     case Kind::kMacro:
       scope->values[statement.name] = macro(statement, statement.name, scope);
+      with_macros_.push_back(scope);
       break;
     case Kind::kCall:
       run_call(statement, scope, out);

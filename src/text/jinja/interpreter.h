@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ast.h"
 #include "value.h"
@@ -22,6 +23,12 @@ struct Scope {
 // One thread. A template that nests too deep ends the process, and so does one without end.
 class Interpreter {
  public:
+  Interpreter() = default;
+  // Ends what its macros keep alive: they know the variables among which they are.
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
   // What the template writes with these variables. Throws TemplateError, and Raised of builtins.h.
   Text render(const Body& body, std::shared_ptr<Scope> variables);
 
@@ -58,6 +65,8 @@ class Interpreter {
   // `of` is the value of a filter or test, null for functions.
   Arguments evaluate_arguments(const CallArguments& arguments, const Value* of,
                                const ScopePtr& scope);
+
+  std::vector<std::weak_ptr<Scope>> with_macros_;
 };
 
 }  // namespace lmtp::jinja

@@ -13,6 +13,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -165,6 +166,8 @@ std::string limited(int ms, const Act& act) {
     answer = answer_of(AnswerKind::kBadMessages, wrong.what());
   } catch (const jinja::Raised& raised) {
     answer = answer_of(AnswerKind::kRaised, raised.what());
+  } catch (const std::bad_alloc&) {
+    answer = answer_of(AnswerKind::kNoMemory, "it takes too much memory");
   } catch (const std::exception& thrown) {
     answer = answer_of(AnswerKind::kFailed, thrown.what());
   }
@@ -176,7 +179,7 @@ int run() {
   limit_resources();
   std::optional<Templates> templates;
   while (const auto frame = receive_frame()) {
-    const int ms = templates ? kRenderMsMax : kCompileMsMax;
+    const int ms = templates ? render_ms_max(frame->size()) : kCompileMsMax;
     const std::string answer = limited(ms, [&] {
       if (templates) return answer_of(templates->render(jinja::parse_json(*frame, jinja::kInput)));
       templates.emplace(jinja::parse_json(*frame));

@@ -12,6 +12,17 @@ namespace {
 
 constexpr std::size_t kIndexedFrom = 16;
 
+// Whether UTF-8 spells the text.
+bool is_spelled(const Text& text, std::string_view utf8) {
+  if (text.size() > utf8.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char32_t c = code_point(text[i]);
+    if (c >= 0x80) return utf8_of(text) == utf8;
+    if (c != static_cast<unsigned char>(utf8[i])) return false;
+  }
+  return text.size() == utf8.size();
+}
+
 bool is_hashable(const Value& key) {
   const Sequence* sequence = as<Sequence>(key);
   if (sequence == nullptr) return !is<Dict>(key);
@@ -45,7 +56,14 @@ const Value* Dict::find(const Value& key) const {
   return at == entries.size() ? nullptr : &entries[at].second;
 }
 
-const Value* Dict::find(std::string_view key) const { return find(make_text(key)); }
+const Value* Dict::find(std::string_view key) const {
+  if (entries.size() >= kIndexedFrom) return find(make_text(key));
+  for (const auto& [name, value] : entries) {
+    const Text* text = get_text(name);
+    if (text != nullptr && is_spelled(*text, key)) return &value;
+  }
+  return nullptr;
+}
 
 std::size_t Dict::position(const Value& key) const {
   const Text* text = get_text(key);
