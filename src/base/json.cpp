@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -72,13 +73,17 @@ void append_string(std::string_view text, std::string& out) {
   }
 }
 
+// As many as it takes to find each of so many keys among those before it.
+constexpr std::size_t steps_of(std::size_t num_keys) { return num_keys * (num_keys + 1) / 2; }
+
 // NaN, infinities and numbers beyond the range of double become null, or are refused. So are texts
-// nested too deep or with too many values, since functions on a tree of values may recurse.
-Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_max,
-                                    NonFinite non_finite) {
+// nested too deep or with too many values, since functions on a tree of values may recurse, and
+// with objects of too many keys where these are ordered.
+Result<PlainText> without_nonfinite(std::string_view text, bool is_ordered, NonFinite non_finite) {
   PlainText plain;
   plain.text.reserve(text.size());
-  std::size_t depth = 0;
+  std::vector<std::size_t> keys;  // of each object and list that is open
+  std::size_t steps = 0;
   std::size_t values = 1;
   const std::string no_number = "; allowed are finite numbers";
   const auto refuse = [&](std::size_t at, const std::string& why) {
@@ -115,26 +120,32 @@ Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_ma
       continue;
     }
     const bool opens = c == '{' || c == '[';
-    if (opens && ++depth > kJsonDepthMax) {
+    if (opens) keys.push_back(0);
+    if (keys.size() > kJsonDepthMax) {
       return refuse(i, "nested deeper than " + std::to_string(kJsonDepthMax));
     }
-    if ((opens || c == ',') && ++values > values_max) {
-      return refuse(i, "more than " + std::to_string(values_max) + " values");
+    if ((opens || c == ',') && ++values > kJsonValuesMax) {
+      return refuse(i, "more than " + std::to_string(kJsonValuesMax) + " values");
     }
-    if ((c == '}' || c == ']') && depth > 0) --depth;
+    if (c == ':' && is_ordered && !keys.empty()) steps += ++keys.back();
+    if (steps > steps_of(kOrderedJsonKeysMax)) {
+      return refuse(
+          i, "objects with too many keys; one may have " + std::to_string(kOrderedJsonKeysMax));
+    }
+    if ((c == '}' || c == ']') && !keys.empty()) keys.pop_back();
     plain.text += c;
   }
   return plain;
 }
 
 template <typename AnyJson>
-Result<AnyJson> parse(std::string_view text, const std::string& origin, std::size_t values_max,
+Result<AnyJson> parse(std::string_view text, const std::string& origin,
                       NonFinite non_finite = NonFinite::kNull) {
   if (text.size() > kJsonBytesMax) {
     return Error{ErrorCode::kInvalid,
                  origin + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
   }
-  const auto plain = without_nonfinite(text, values_max, non_finite);
+  const auto plain = without_nonfinite(text, std::is_same_v<AnyJson, OrderedJson>, non_finite);
   if (!plain) return Error{plain.error().code, origin + ": " + plain.error().message};
   const auto fail = [&](std::string_view position, const std::string& why) {
     return Error{ErrorCode::kInvalid, origin + ": not JSON: " + std::string(position) + why};
@@ -155,11 +166,35 @@ Result<AnyJson> parse(std::string_view text, const std::string& origin, std::siz
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, const std::string& origin, NonFinite non_finite) {
-  return parse<Json>(text, origin, kJsonValuesMax, non_finite);
+  return parse<Json>(text, origin, non_finite);
 }
 
 Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& origin) {
-  return parse<OrderedJson>(text, origin, kOrderedJsonValuesMax);
+  return parse<OrderedJson>(text, origin);
+}
+
+std::string json_member(std::string_view text, std::string_view key) {
+  const auto plain = without_nonfinite(text, false, NonFinite::kNull);
+  if (!plain) return {};
+  const std::string_view root = plain->text;
+  const auto after_string = [&](std::size_t i) {
+    while (root[++i] != '"') i += root[i] == '\\' ? 1 : 0;
+    return i + 1;
+  };
+  std::string member;
+  for (std::size_t i = 0; (i = root.find('"', i)) != std::string_view::npos;) {
+    const std::size_t begin = i;
+    i = after_string(i);
+    const bool is_it = Json::parse(root.substr(begin, i - begin)) == key;
+    i = root.find_first_not_of(" \t\r\n", root.find(':', i) + 1);
+    const std::size_t value = i;
+    for (int depth = 0; depth > 0 || (root[i] != ',' && root[i] != '}');) {
+      depth += root[i] == '{' || root[i] == '[' ? 1 : root[i] == '}' || root[i] == ']' ? -1 : 0;
+      i = root[i] == '"' ? after_string(i) : i + 1;
+    }
+    if (is_it) member = root.substr(value, i - value);
+  }
+  return member;
 }
 
 Result<Json> read_json_file(const std::string& path, std::size_t bytes_max) {

@@ -146,13 +146,34 @@ TEST(JsonText, WritesStringsThatAnyParserReads) {
   EXPECT_EQ(json_text({{"a\xff\"", "\xc3"}}), "{\"a\xEF\xBF\xBD\\\"\": \"\xEF\xBF\xBD\"}");
 }
 
-TEST(OrderedJson, KeepsTheOrderAndIsSmall) {
+TEST(OrderedJson, KeepsTheOrderAndHasFewKeysToAnObject) {
   EXPECT_EQ(json_text(*parse_ordered_json(R"({"b":1,"a":[NaN],"b":2})", "")),
             R"({"b": 2, "a": [null]})");
-  std::string many = "[0";
-  for (std::size_t i = 1; i < kOrderedJsonValuesMax; ++i) many += ",0";
-  EXPECT_FALSE(parse_ordered_json(many + "]", ""));
-  EXPECT_TRUE(parse_json(many + "]", ""));
+  const auto object = [](std::size_t num_keys) {
+    std::string text;
+    for (std::size_t i = 0; i < num_keys; ++i) {
+      text += (i == 0 ? "{\"" : ",\"") + std::to_string(i) + "\":0";
+    }
+    return text + "}";
+  };
+  const std::string many = object(kOrderedJsonKeysMax + 1);
+  EXPECT_THAT(parse_ordered_json(many, "body").error().message,
+              ::testing::HasSubstr("objects with too many keys; one may have 16384"));
+  EXPECT_TRUE(parse_json(many, ""));
+  std::string large = "[" + object(1000);
+  for (int i = 0; i < 50'000; ++i) large += ", {\"role\": \"user\", \"content\": [0]}";
+  EXPECT_TRUE(parse_ordered_json(large + "]", ""));
+}
+
+TEST(Json, AMemberIsAsItWasWritten) {
+  const std::string text = R"( {"a": [1.0, {"b,}": "]\""}] , "m\u0061x" : 18446744073709551616,
+    "n": NaN, "a": {"z": 1e5, "y": "\ud800"}})";
+  EXPECT_EQ(json_member(text, "a"), R"({"z": 1e5, "y": "\ufffd"})");
+  EXPECT_EQ(json_member(text, "max"), "18446744073709551616");
+  EXPECT_EQ(json_member(text, "n").substr(0, 4), "null");
+  EXPECT_EQ(json_member(text, "b"), "");
+  EXPECT_EQ(json_member(R"({"a": [1.0, {"b,}": "]\""}] })", "a"), R"([1.0, {"b,}": "]\""}] )");
+  EXPECT_EQ(json_member("{}", "a"), "");
 }
 
 TEST(Json, AFileThatIsMissingIsNotOneThatIsWrong) {

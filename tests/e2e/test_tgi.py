@@ -9,6 +9,7 @@ import pytest
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import GenerationError, OverloadedError, ValidationError
 from lmtp_socket import Socket
+from servers import LmtpServe
 from test_chat import MESSAGES, model, server  # noqa: F401
 
 TIMEOUT_S = 120
@@ -86,6 +87,33 @@ def test_a_chat_as_tokens_is_what_transformers_makes_of_it(server, model):  # no
     assert [token["id"] for token in tokens] == ids
     assert "".join(text[t["start"] : t["stop"]] for t in tokens) == text
     assert {t["text"] for t in tokens} >= {"<|im_start|>", "<|im_end|>"}
+
+
+def test_a_chat_has_as_many_messages_as_its_bytes_hold(server):  # noqa: F811
+    messages = [{"role": "user", "content": "x"} for _ in range(6000)]
+    _, answer = post(server, "/chat_tokenize", {"messages": messages})
+    assert answer["templated_text"].count("<|im_start|>user\nx<|im_end|>\n") == 6000
+
+
+def test_numbers_and_spaces_of_a_chat_are_written_as_python_does(tmp_path):
+    template = tmp_path / "chat.jinja"
+    template.write_text(
+        "{{ messages[0].content | trim }}|{{ messages[0].content[1:3] }}|"
+        "{{ messages[1].tool_calls[0].function.arguments | tojson }}{{ tools }}"
+    )
+    numbers = [52.520008, 1234567.89, 1732842387.125, 1e-07, 1.0, 0.0, 2**64 - 1, 2**63, 2**70]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"minimum": 0.0}}}]
+    call = {"id": "a", "type": "function"}
+    messages = [
+        {"role": "user", "content": "\u3000日本 é\u00a0"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            call | {"function": {"name": "f", "arguments": json.dumps({"of": numbers})}},
+        ]},
+    ]  # fmt: skip
+    with LmtpServe("demo", "--kv-cache", "16MiB", "--chat-template", template) as at:
+        _, answer = post(at, "/chat_tokenize", {"messages": messages, "tools": tools})
+    wanted = f"日本 é|日本|{json.dumps({'of': numbers})}{tools}"
+    assert answer["templated_text"] == wanted
 
 
 def test_of_two_the_better_one_is_the_answer(client):

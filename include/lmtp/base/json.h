@@ -28,7 +28,9 @@ using OrderedJson = nlohmann::ordered_json;
 inline constexpr std::size_t kJsonBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kJsonValuesMax = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepthMax = 64;
-inline constexpr std::size_t kOrderedJsonValuesMax = std::size_t{16} << 10;
+// Look-ups in ordered objects are linear: all of a text's together may take what those of one
+// object with so many keys do.
+inline constexpr std::size_t kOrderedJsonKeysMax = std::size_t{16} << 10;
 
 // What NaN, infinities and numbers that no double holds are.
 enum class NonFinite { kNull, kRefused };
@@ -43,6 +45,10 @@ Result<Json> read_json_file(const std::string& path, std::size_t bytes_max = kJs
 Result<Json> parse_json_object(std::string_view text, const std::string& origin,
                                NonFinite non_finite = NonFinite::kNull);
 Result<Json> read_json_object(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
+
+// The text of a member of the root object as it stands there, but for what reading it changes; of a
+// duplicate key the last. Empty: there is none. REQUIRES: parse_json_object() takes the text.
+std::string json_member(std::string_view text, std::string_view key);
 
 // The value of an optional key; nullptr if it is missing or null, or `object` is no object. Lives
 // as long as `object`.

@@ -106,14 +106,13 @@ void refuse_chat_fields(JsonFields& fields) {
   }
 }
 
-// In the order of the body's keys, which templates show to the model.
-std::string json_of(const OrderedJson& root, std::string_view key) {
-  const auto found = root.find(std::string(key));
-  return found == root.end() || found->is_null() || is_empty_json(*found) ? std::string()
-                                                                          : found->dump();
+// As the client wrote it: templates show the order of keys and the digits of numbers to the model.
+std::string json_of(const JsonFields& fields, const std::string& body, std::string_view key) {
+  const Json* value = fields.find(key);
+  return value == nullptr || is_empty_json(*value) ? std::string() : json_member(body, key);
 }
 
-ChatInput read_chat_input(JsonFields& fields, const OrderedJson& ordered) {
+ChatInput read_chat_input(JsonFields& fields, const std::string& body) {
   ChatInput input;
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -125,24 +124,24 @@ ChatInput read_chat_input(JsonFields& fields, const OrderedJson& ordered) {
   if (kwargs != nullptr && !kwargs->is_object()) {
     fields.fail("chat_template_kwargs", seen(*kwargs) + "; allowed is an object");
   }
-  input.chat.messages = json_of(ordered, "messages");
-  input.chat.tools = json_of(ordered, "tools");
-  input.chat.template_kwargs = json_of(ordered, "chat_template_kwargs");
+  input.chat.messages = json_of(fields, body, "messages");
+  input.chat.tools = json_of(fields, body, "tools");
+  input.chat.template_kwargs = json_of(fields, body, "chat_template_kwargs");
   const bool continues = fields.boolean("continue_final_message", false);
   input.chat.add_generation_prompt = fields.boolean("add_generation_prompt", true);
   if (!continues) return input;
   if (input.chat.add_generation_prompt) {
     fields.fail("continue_final_message", "is allowed where add_generation_prompt is false");
   }
-  OrderedJson marked = ordered.at("messages");
-  OrderedJson* text = text_of_last(marked);
+  auto marked = parse_ordered_json(input.chat.messages, "messages");
+  OrderedJson* text = marked ? text_of_last(*marked) : nullptr;
   if (text == nullptr || is_empty_json(*text)) {
     fields.fail("continue_final_message", "needs a last message with text");
     return input;
   }
   input.mark = mark_beside(input.chat.messages);
   text->get_ref<std::string&>() += input.mark;
-  input.chat.messages = marked.dump();
+  input.chat.messages = marked->dump();
   return input;
 }
 
@@ -179,7 +178,7 @@ Result<OpenAiRequest> read_chat(const std::string& body) {
   if (!max_tokens) max_tokens = fields.whole("max_tokens", 1, kAnyCount);
   set_max_tokens(max_tokens, request);
   generation.to_context_end = !max_tokens;
-  ChatInput input = read_chat_input(fields, *ordered);
+  ChatInput input = read_chat_input(fields, body);
   const bool echoes = fields.boolean("echo", false);
   if (fields.failed()) return fields.error();
   const Json& messages = *fields.find("messages");
@@ -195,11 +194,9 @@ Result<OpenAiRequest> read_chat(const std::string& body) {
 
 Result<GenerationRequest> read_chat_tokens(const Json& root, const std::string& body,
                                            std::shared_ptr<std::string> rendered) {
-  const auto ordered = parse_ordered_json(body, "body");
-  if (!ordered) return ordered.error();
   JsonFields fields(root);
   GenerationRequest generation;
-  ChatInput input = read_chat_input(fields, *ordered);
+  ChatInput input = read_chat_input(fields, body);
   input.rendered = std::move(rendered);
   if (fields.failed()) return fields.error();
   set_prompt(std::move(input), generation);
