@@ -21,7 +21,7 @@ struct LoadedTexts {
   std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
   LoadedControllers controllers = kNoControllers;
   std::vector<TokenId> answer_end_ids;  // as ReadyModel has them
-  std::optional<std::string> note;  // what a user should know of a tokenizer with too many ids
+  std::optional<std::string> note;      // what a user should know of a tokenizer with too many ids
 };
 
 // Reads them; what cannot be read is an error in its place. Seconds; any thread.
