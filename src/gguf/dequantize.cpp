@@ -11,7 +11,7 @@
 namespace lmtp::gguf {
 namespace {
 
-constexpr int kSmallBlock = 32;   // elements of Q4_0 and Q8_0
+constexpr int kSmallBlock = 32;   // elements of the types that are not _K
 constexpr int kLargeBlock = 256;  // of the types _K
 
 float widen_bf16(const unsigned char* from) {
@@ -31,14 +31,92 @@ bool unpack_q8_0(const unsigned char* from, const Codes& to) {
   return std::isfinite(to.scales[0]);
 }
 
-// A scale, then 16 bytes of two nibbles: element i's is the lower, element i + 16's the upper one.
+// 16 bytes of two nibbles: element i's is the lower, element i + 16's the upper one. Fifth bits, if
+// there are any, element i's in bit i of 4 bytes.
+void unpack_nibbles(const unsigned char* nibbles, const unsigned char* high, std::uint8_t* codes) {
+  for (int i = 0; i < kSmallBlock; ++i) {
+    int code = nibbles[i % 16] >> (i / 16 * 4) & 0xF;
+    if (high != nullptr) code |= (high[i / 8] >> (i % 8) & 1) << 4;
+    codes[i] = static_cast<std::uint8_t>(code);
+  }
+}
+
+// A scale, then nibbles.
 bool unpack_q4_0(const unsigned char* from, const Codes& to) {
   to.scales[0] = widen_f16(from);
-  for (int i = 0; i < kSmallBlock / 2; ++i) {
-    to.codes[i] = from[2 + i] & 0xF;
-    to.codes[i + kSmallBlock / 2] = from[2 + i] >> 4;
-  }
+  unpack_nibbles(from + 2, nullptr, to.codes);
   return std::isfinite(to.scales[0]);
+}
+
+// The same; a nibble is the number of one of these codes.
+bool unpack_iq4_nl(const unsigned char* from, const Codes& to) {
+  constexpr int kValues[] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                             1,    13,   25,  38,  53,  69,  89,  113};
+  const bool is_finite = unpack_q4_0(from, to);
+  for (int i = 0; i < kSmallBlock; ++i) {
+    to.codes[i] = static_cast<std::uint8_t>(kValues[to.codes[i]]);
+  }
+  return is_finite;
+}
+
+// A scale, fifth bits, nibbles.
+bool unpack_q5_0(const unsigned char* from, const Codes& to) {
+  to.scales[0] = widen_f16(from);
+  unpack_nibbles(from + 6, from + 2, to.codes);
+  for (int i = 0; i < kSmallBlock; ++i) to.codes[i] = static_cast<std::uint8_t>(to.codes[i] - 16);
+  return std::isfinite(to.scales[0]);
+}
+
+// A scale and an offset, then as Q4_0 and Q5_0.
+bool unpack_q4_1(const unsigned char* from, const Codes& to) {
+  to.scales[0] = widen_f16(from);
+  to.offsets[0] = widen_f16(from + 2);
+  unpack_nibbles(from + 4, nullptr, to.codes);
+  return std::isfinite(to.scales[0]) && std::isfinite(to.offsets[0]);
+}
+
+bool unpack_q5_1(const unsigned char* from, const Codes& to) {
+  to.scales[0] = widen_f16(from);
+  to.offsets[0] = widen_f16(from + 2);
+  unpack_nibbles(from + 8, from + 4, to.codes);
+  return std::isfinite(to.scales[0]) && std::isfinite(to.offsets[0]);
+}
+
+// Element `index`'s two bits: 64 bytes, of which each half has those of 128 elements, a byte for
+// every 32nd of them.
+int pair_of_bits(const unsigned char* from, int index) {
+  return from[index / 128 * 32 + index % 32] >> (index % 128 / 32 * 2) & 3;
+}
+
+// A byte for 16 elements, its lower half their scale and its upper one their minimum; pairs of
+// bits; scale, scale of the minima.
+bool unpack_q2_k(const unsigned char* from, const Codes& to) {
+  const float scale = widen_f16(from + 80);
+  const float min_scale = widen_f16(from + 82);
+  for (int part = 0; part < kLargeBlock / 16; ++part) {
+    to.scales[part] = scale * static_cast<float>(from[part] & 0xF);
+    to.offsets[part] = -(min_scale * static_cast<float>(from[part] >> 4));
+  }
+  for (int i = 0; i < kLargeBlock; ++i) {
+    to.codes[i] = static_cast<std::uint8_t>(pair_of_bits(from + 16, i));
+  }
+  return std::isfinite(scale) && std::isfinite(min_scale);
+}
+
+// Third bits, a byte for every 32nd element; pairs of bits; scales of 16 elements, their lower four
+// bits in 8 bytes and their upper two in 4; the block's scale.
+bool unpack_q3_k(const unsigned char* from, const Codes& to) {
+  const float scale = widen_f16(from + 108);
+  for (int part = 0; part < kLargeBlock / 16; ++part) {
+    const int low = from[96 + part % 8] >> (part / 8 * 4) & 0xF;
+    const int high = from[104 + part % 4] >> (part / 4 * 2) & 3;
+    to.scales[part] = scale * static_cast<float>((low | high << 4) - 32);
+  }
+  for (int i = 0; i < kLargeBlock; ++i) {
+    const int high = from[i % 32] >> (i / 32) & 1;
+    to.codes[i] = static_cast<std::uint8_t>((pair_of_bits(from + 32, i) | high << 2) - 4);
+  }
+  return std::isfinite(scale);
 }
 
 // Scale and minimum of the eighth `part` of a block of Q4_K or Q5_K, six bits each in 12 bytes.
@@ -90,8 +168,7 @@ bool unpack_q6_k(const unsigned char* from, const Codes& to) {
     const int half = i / 128;
     const int quarter = i % 128 / 32;
     const int low = from[half * 64 + quarter % 2 * 32 + i % 32] >> (quarter / 2 * 4) & 0xF;
-    const int high = from[128 + half * 32 + i % 32] >> (quarter * 2) & 3;
-    to.codes[i] = static_cast<std::uint8_t>((low | high << 4) - 32);
+    to.codes[i] = static_cast<std::uint8_t>((low | pair_of_bits(from + 128, i) << 4) - 32);
   }
   return std::isfinite(scale);
 }
@@ -107,6 +184,12 @@ constexpr Unpacker kUnpackers[] = {
     {"BF16", {}, nullptr},
     {"Q8_0", {.has_half_scales = true}, unpack_q8_0},
     {"Q4_0", {.bits = 4, .has_half_scales = true}, unpack_q4_0},
+    {"Q4_1", {.bits = 4, .has_offsets = true, .has_half_scales = true}, unpack_q4_1},
+    {"Q5_0", {.has_half_scales = true}, unpack_q5_0},
+    {"Q5_1", {.has_offsets = true, .has_half_scales = true}, unpack_q5_1},
+    {"IQ4_NL", {.has_half_scales = true}, unpack_iq4_nl},
+    {"Q2_K", {.group = 16, .has_offsets = true}, unpack_q2_k},
+    {"Q3_K", {.group = 16}, unpack_q3_k},
     {"Q4_K", {.bits = 4, .has_offsets = true}, unpack_q4_k},
     {"Q5_K", {.has_offsets = true}, unpack_q5_k},
     {"Q6_K", {.group = 16}, unpack_q6_k},

@@ -6,6 +6,8 @@ import pathlib
 import shutil
 import subprocess
 
+import gguf
+import numpy as np
 import pytest
 from lmtp_socket import Socket
 from servers import LmtpServe, bin_dir
@@ -44,6 +46,73 @@ def test_one_file_is_a_model(tmp_path):
     # The same where it is the only one of a folder.
     shutil.copy(MIXED, tmp_path)
     assert ask(tmp_path)[0] == tokens
+
+
+# What files called Q4_K_M, Q3_K_M or Q2_K have where 256 does not divide the rows of a model, and
+# the rest of Q2_K and Q3_K; the layers' differ, so that parts of one type are packed too.
+TYPES = {
+    "token_embd": "Q5_0", "output": "Q3_K",
+    "blk.0.attn_q": "Q5_0", "blk.0.attn_k": "Q5_0", "blk.0.attn_v": "Q8_0",
+    "blk.0.attn_output": "IQ4_NL", "blk.0.ffn_gate": "Q2_K", "blk.0.ffn_up": "Q3_K",
+    "blk.0.ffn_down": "Q5_1", "blk.1.attn_q": "Q2_K", "blk.1.attn_k": "Q2_K",
+    "blk.1.attn_v": "Q2_K", "blk.1.attn_output": "Q4_1", "blk.1.ffn_gate": "Q4_1",
+    "blk.1.ffn_up": "Q4_1", "blk.1.ffn_down": "IQ4_NL",
+}  # fmt: skip
+# Of blocks that the package reads and does not write: where the halves are that scale a block.
+HALVES = {"Q2_K": {80: 4e-3, 82: 6e-3}, "Q3_K": {108: 1e-3}, "IQ4_NL": {0: 1e-3}}
+
+
+def blocks_of(kind, values, rng):
+    if kind.name not in HALVES:
+        return gguf.quants.quantize(values, kind)
+    elements, num_bytes = gguf.GGML_QUANT_SIZES[kind]
+    blocks = rng.integers(0, 256, (values.size // elements, num_bytes), dtype=np.uint8)
+    for at, scale in HALVES[kind.name].items():
+        blocks[:, at : at + 2] = np.array([scale], np.float16).view(np.uint8)
+    return blocks.reshape(values.shape[0], -1)
+
+
+def write_types(path, dequantized):
+    """mixed.gguf with matrices of TYPES, or with the numbers that the package makes of these."""
+    reader = gguf.GGUFReader(MIXED)
+    writer = gguf.GGUFWriter(path, "llama")
+    rng = np.random.default_rng(5)
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture":
+            continue
+        of_array = field.types[-1] if len(field.types) > 1 else None
+        writer.add_key_value(name, field.contents(), field.types[0], of_array)
+    for tensor in reader.tensors:
+        own = TYPES.get(tensor.name.removesuffix(".weight"))
+        if own is None:
+            writer.add_tensor(tensor.name, tensor.data)
+            continue
+        kind = gguf.GGMLQuantizationType[own]
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        blocks = blocks_of(kind, values, rng)
+        if dequantized:
+            writer.add_tensor(tensor.name, gguf.quants.dequantize(blocks, kind))
+        else:
+            writer.add_tensor(tensor.name, blocks, raw_dtype=kind)
+    for write in ("header", "kv_data", "tensors"):
+        getattr(writer, f"write_{write}_to_file")()
+    writer.close()
+    return path
+
+
+def test_types_of_small_models_are_the_numbers_of_the_gguf_package(tmp_path):
+    async def score(server):
+        async with Socket(server.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=CASE["prompt_ids"], max_tokens=NUM_TOKENS,
+                         top_logprobs=5)  # fmt: skip
+            return [await s.token_of(1) for _ in range(NUM_TOKENS)]
+
+    answers = []
+    for dequantized in (False, True):
+        model = write_types(tmp_path / f"{dequantized}.gguf", dequantized)
+        with LmtpServe(model, "--kv-cache", "16MiB", "--dtype", "float32") as server:
+            answers.append(asyncio.run(score(server)))
+    assert answers[0] == answers[1]
 
 
 def test_its_tokenizer_is_in_it():

@@ -74,7 +74,8 @@ TEST_P(DequantizeTest, CodesAreTheSameNumbers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, DequantizeTest,
-                         ::testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K",
+                         ::testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",
+                                           "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
                                            "Q6_K"));
 
 TEST(DequantizeTypesTest, AllOthersAreNotRead) {
@@ -83,7 +84,7 @@ TEST(DequantizeTypesTest, AllOthersAreNotRead) {
     const TensorType* type = find_tensor_type(id);
     num_read += type != nullptr && can_dequantize(*type) ? 1 : 0;
   }
-  EXPECT_EQ(num_read, 8);
+  EXPECT_EQ(num_read, 14);
 }
 
 TEST(DequantizeTypesTest, SaysThatAScaleIsNoNumber) {
@@ -98,6 +99,15 @@ TEST(DequantizeTypesTest, SaysThatAScaleIsNoNumber) {
   };
   EXPECT_TRUE(spoilt(8, 0));     // Q8_0
   EXPECT_TRUE(spoilt(2, 0));     // Q4_0
+  EXPECT_TRUE(spoilt(3, 0));     // Q4_1
+  EXPECT_TRUE(spoilt(3, 2));     // its offset
+  EXPECT_TRUE(spoilt(6, 0));     // Q5_0
+  EXPECT_TRUE(spoilt(7, 0));     // Q5_1
+  EXPECT_TRUE(spoilt(7, 2));     // its offset
+  EXPECT_TRUE(spoilt(20, 0));    // IQ4_NL
+  EXPECT_TRUE(spoilt(10, 80));   // Q2_K
+  EXPECT_TRUE(spoilt(10, 82));   // its minima's
+  EXPECT_TRUE(spoilt(11, 108));  // Q3_K
   EXPECT_TRUE(spoilt(12, 0));    // Q4_K
   EXPECT_TRUE(spoilt(12, 2));    // its minima's
   EXPECT_TRUE(spoilt(13, 2));    // Q5_K

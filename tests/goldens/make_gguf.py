@@ -55,6 +55,9 @@ SCALES = {
     TYPE.Q4_K: (4e-4, 0, 2, 7.5),
     TYPE.Q5_K: (2e-4, 0, 2, 15.5),
     TYPE.Q6_K: (6e-5, 208, None, 0.0),
+    TYPE.Q2_K: (1e-2, 80, 82, 1.5),
+    TYPE.Q3_K: (2e-3, 108, None, 0.0),
+    TYPE.IQ4_NL: (2e-3, 0, None, 0.0),
 }
 MIXED = {
     "embed_tokens": TYPE.Q4_K, "lm_head": TYPE.Q6_K, "q_proj": TYPE.Q4_K, "k_proj": TYPE.Q5_K,
@@ -95,7 +98,8 @@ def random_blocks(rng, kind, shape):
 def write_blocks(path):
     rng = np.random.default_rng(7)
     writer = gguf.GGUFWriter(path, "none")
-    for kind in (TYPE.F32, TYPE.F16, TYPE.BF16, TYPE.Q8_0, TYPE.Q4_0, *SCALES):
+    for kind in (TYPE.F32, TYPE.F16, TYPE.BF16, TYPE.Q8_0, TYPE.Q4_0, *SCALES, TYPE.Q4_1,
+                 TYPE.Q5_0, TYPE.Q5_1):  # fmt: skip
         elements, _ = gguf.GGML_QUANT_SIZES[kind]
         blocks, values = random_blocks(rng, kind, (2, 2 * elements))
         writer.add_tensor(kind.name, blocks, raw_dtype=kind)

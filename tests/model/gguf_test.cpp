@@ -22,7 +22,7 @@ using testing::GgufAssembler;
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kGgufF32 = 0;
-constexpr std::uint32_t kGgufQ3K = 11;
+constexpr std::uint32_t kGgufIq3S = 21;
 
 Result<ModelConfig> gguf_config(const GgufAssembler& assembler, const ConfigOptions& options = {}) {
   const testing::TempFolder folder;
@@ -125,10 +125,10 @@ TEST(GgufConfigTest, RefusesByName) {
   EXPECT_THAT(gguf_error([](GgufAssembler& file) { file = GgufAssembler(); }),
               HasSubstr("general.architecture: is missing"));
   EXPECT_THAT(gguf_error([](GgufAssembler& file) {
-                file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufQ3K, 320);
+                file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufIq3S, 320);
                 file.data_bytes = 448;
               }),
-              HasSubstr("'blk.0.ffn_up.weight' is of the type Q3_K, which is not read; F32"));
+              HasSubstr("'blk.0.ffn_up.weight' is of the type IQ3_S, which is not read; F32"));
   EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("split.count", 3); }),
               HasSubstr("is one of 3 files"));
   EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("llama.attention.value_length", 8); }),

@@ -97,11 +97,12 @@ class GgufFile {
   std::map<std::string, std::size_t, std::less<>> tensors_by_name_;
 };
 
-// Whether dequantize() knows it: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K.
+// Whether dequantize() knows it: those of kReadTypes.
 bool can_dequantize(const TensorType& type);
 
 // Their names, for errors.
-inline constexpr const char* kReadTypes = "F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K";
+inline constexpr const char* kReadTypes =
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K";
 
 // Computes num_blocks blocks' elements, as ggml does in float32. False: a block's scale is no
 // finite number. REQUIRES: can_dequantize(type).
