@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -40,6 +41,8 @@ enum Kind : std::uint32_t {
   kInt64 = 11,
   kFloat64 = 12,
 };
+constexpr const char* kKindNames[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                      "bool", "string", "array", "u64", "i64", "f64"};
 
 // Bytes of a value; 0: a kind of values without a fixed size, or none at all.
 std::uint64_t size_of(std::uint32_t kind) {
@@ -221,7 +224,8 @@ class GgufFile::Parser {
 
   void read_alignment() {
     if (error_ || !file_.has("general.alignment")) return;
-    const auto value = file_.integer("general.alignment").value_or(0);
+    const auto value = file_.integer("general.alignment", error_).value_or(0);
+    if (error_) return;
     if (value <= 0 || !std::has_single_bit(static_cast<std::uint64_t>(value)) ||
         static_cast<std::uint64_t>(value) > kAlignmentMax) {
       refuse("'general.alignment' is not a power of two of at most " +
@@ -362,53 +366,75 @@ std::vector<std::string_view> GgufFile::keys() const {
   return result;
 }
 
-const GgufFile::Entry* GgufFile::find(std::string_view key, bool is_array) const {
+const GgufFile::Entry* GgufFile::find(std::string_view key) const {
   const auto found = entries_.find(key);
-  return found != entries_.end() && found->second.is_array == is_array ? &found->second : nullptr;
+  return found != entries_.end() ? &found->second : nullptr;
 }
 
-std::optional<std::int64_t> GgufFile::integer(std::string_view key) const {
-  const Entry* entry = find(key, false);
-  if (entry == nullptr || entry->type == kFloat32 || entry->type == kFloat64 ||
-      entry->type == kBool) {
-    return std::nullopt;
+std::nullopt_t GgufFile::mistyped(std::string_view key, const char* needed,
+                                  std::optional<Error>& error) const {
+  const Entry& entry = *find(key);
+  if (!error) {
+    error =
+        Error{ErrorCode::kInvalid, origin_ + ": '" + std::string(key) + "' has the type " +
+                                       (entry.is_array ? "array of " : "") +
+                                       kKindNames[entry.type] + ", and " + needed + " is needed"};
   }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> GgufFile::integer(std::string_view key,
+                                              std::optional<Error>& error) const {
+  constexpr const char* kNeeded = "a whole number of at most 63 bits";
+  constexpr double kExactMax = 1LL << 53;
+  const Entry* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
+  const auto value = entry->is_array ? std::nullopt : number_at(entry->type, entry->at);
+  if (!value || entry->type == kBool) return mistyped(key, kNeeded, error);
   const char* from = header_.data() + entry->at;
-  if (entry->type == kInt64) return load<std::int64_t>(from);
-  if (entry->type == kUint64) {
-    const auto value = load<std::uint64_t>(from);
-    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      return std::nullopt;
-    }
-    return static_cast<std::int64_t>(value);
+  if (entry->type == kInt64 || (entry->type == kUint64 && load<std::int64_t>(from) >= 0)) {
+    return load<std::int64_t>(from);
   }
-  const auto value = number_at(entry->type, entry->at);
-  return value ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
+  if (std::trunc(*value) != *value || std::abs(*value) > kExactMax) {
+    return mistyped(key, kNeeded, error);
+  }
+  return static_cast<std::int64_t>(*value);
 }
 
-std::optional<double> GgufFile::number(std::string_view key) const {
-  const Entry* entry = find(key, false);
-  if (entry == nullptr || entry->type == kBool) return std::nullopt;
-  return number_at(entry->type, entry->at);
+std::optional<double> GgufFile::number(std::string_view key, std::optional<Error>& error) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
+  const auto value =
+      entry->is_array || entry->type == kBool ? std::nullopt : number_at(entry->type, entry->at);
+  return value ? value : mistyped(key, "a number", error);
 }
 
-std::optional<bool> GgufFile::boolean(std::string_view key) const {
-  const Entry* entry = find(key, false);
-  if (entry == nullptr || entry->type != kBool) return std::nullopt;
-  return header_[entry->at] != 0;
+std::optional<bool> GgufFile::boolean(std::string_view key, std::optional<Error>& error) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
+  const double value = entry->is_array ? -1.0 : number_at(entry->type, entry->at).value_or(-1.0);
+  if (value < 0.0 || (entry->type != kBool && value != 0.0 && value != 1.0)) {
+    return mistyped(key, "a bool", error);
+  }
+  return value != 0.0;
 }
 
-std::optional<std::string_view> GgufFile::text(std::string_view key) const {
-  const Entry* entry = find(key, false);
-  if (entry == nullptr || entry->type != kString) return std::nullopt;
+std::optional<std::string_view> GgufFile::text(std::string_view key,
+                                               std::optional<Error>& error) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
+  if (entry->is_array || entry->type != kString) return mistyped(key, "a string", error);
   const auto size = load<std::uint64_t>(header_.data() + entry->at);
   return std::string_view(header_).substr(entry->at + sizeof(size), size);
 }
 
-std::optional<std::vector<std::string_view>> GgufFile::texts(std::string_view key) const {
-  const Entry* entry = find(key, true);
-  if (entry == nullptr || entry->type != kString) return std::nullopt;
+std::optional<std::vector<std::string_view>> GgufFile::texts(std::string_view key,
+                                                             std::optional<Error>& error) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
   std::vector<std::string_view> result;
+  if (entry->is_array && entry->count == 0) return result;
+  if (!entry->is_array || entry->type != kString) return mistyped(key, "an array of string", error);
   result.reserve(entry->count);
   std::size_t at = entry->at;
   for (std::uint64_t i = 0; i < entry->count; ++i) {
@@ -420,10 +446,15 @@ std::optional<std::vector<std::string_view>> GgufFile::texts(std::string_view ke
   return result;
 }
 
-std::optional<std::vector<double>> GgufFile::numbers(std::string_view key) const {
-  const Entry* entry = find(key, true);
-  if (entry == nullptr || entry->type == kString) return std::nullopt;
+std::optional<std::vector<double>> GgufFile::numbers(std::string_view key,
+                                                     std::optional<Error>& error) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
   std::vector<double> result;
+  if (entry->is_array && entry->count == 0) return result;
+  if (!entry->is_array || entry->type == kString) {
+    return mistyped(key, "an array of numbers", error);
+  }
   result.reserve(entry->count);
   const std::uint64_t size = size_of(entry->type);
   for (std::uint64_t i = 0; i < entry->count; ++i) {

@@ -95,8 +95,9 @@ class Converter {
         std::find_if(std::begin(kOnlyValues), std::end(kOnlyValues),
                      [&](const OnlyValue& candidate) { return candidate.key == key; });
     if (only == std::end(kOnlyValues)) return false;
-    const auto flag = file_.boolean(full(key));
-    const auto value = flag ? std::optional(*flag ? 1.0 : 0.0) : file_.number(full(key));
+    std::optional<Error> mistyped;  // and no such value
+    const auto flag = file_.boolean(full(key), mistyped);
+    const auto value = flag ? std::optional(*flag ? 1.0 : 0.0) : file_.number(full(key), mistyped);
     return value == only->value;
   }
 
@@ -105,7 +106,9 @@ class Converter {
     if (!file_.has(full(key))) return std::nullopt;
     const std::int64_t value = gguf_size(file_, family_, key);
     if (value >= 0) return value;
-    refuse("'" + full(key) + "' is no whole number, or not the same in all layers");
+    std::optional<Error> no_array;
+    if (!file_.numbers(full(key), no_array)) (void)file_.integer(full(key), error_);
+    refuse("'" + full(key) + "' is negative, or not the same in all layers");
     return std::nullopt;
   }
 
@@ -118,9 +121,8 @@ class Converter {
 
   std::optional<double> find_number(std::string_view key) {
     used_.insert(key);
-    if (!file_.has(full(key))) return std::nullopt;
-    const auto value = file_.number(full(key));
-    if (value && std::isfinite(*value)) return value;
+    const auto value = file_.number(full(key), error_);
+    if (!value || std::isfinite(*value)) return value;
     refuse("'" + full(key) + "' is no finite number");
     return std::nullopt;
   }
@@ -169,7 +171,7 @@ class Converter {
       json_["rotary_pct"] = 1.0;
     }
     used_.insert("rope.scaling.type");
-    const std::string type(file_.text(full("rope.scaling.type")).value_or("none"));
+    const std::string type(file_.text(full("rope.scaling.type"), error_).value_or("none"));
     const auto original = find_size("rope.scaling.original_context_length");
     if (original) json_["original_max_position_embeddings"] = *original;
     const auto factor = find_number("rope.scaling.factor");
@@ -256,17 +258,18 @@ class Converter {
     }
     if (family_.architecture == "gptneox") {
       used_.insert("use_parallel_residual");
-      json_["use_parallel_residual"] = file_.boolean(full("use_parallel_residual")).value_or(true);
+      json_["use_parallel_residual"] =
+          file_.boolean(full("use_parallel_residual"), error_).value_or(true);
     }
   }
 
   void read_end_tokens() {
     std::set<std::int64_t> ids;
     for (const std::string_view key : kEndKeys) {
-      if (const auto id = file_.integer(key)) ids.insert(*id);
+      if (const auto id = file_.integer(key, error_)) ids.insert(*id);
     }
-    const auto tokens = file_.texts("tokenizer.ggml.tokens");
-    const auto types = file_.numbers("tokenizer.ggml.token_type");
+    const auto tokens = file_.texts("tokenizer.ggml.tokens", error_);
+    const auto types = file_.numbers("tokenizer.ggml.token_type", error_);
     if (tokens && types && types->size() == tokens->size()) {
       for (std::size_t id = 0; id < tokens->size(); ++id) {
         if ((*types)[id] == kControlToken && std::find(std::begin(kEndTokens), std::end(kEndTokens),
@@ -286,9 +289,12 @@ class Converter {
 };
 
 Result<void> check_file(const gguf::GgufFile& file) {
-  if (file.integer("split.count").value_or(1) > 1) {
+  std::optional<Error> error;
+  const std::int64_t num_files = file.integer("split.count", error).value_or(1);
+  if (error) return *error;
+  if (num_files > 1) {
     return Error{ErrorCode::kInvalid,
-                 file.origin() + ": is one of " + std::to_string(*file.integer("split.count")) +
+                 file.origin() + ": is one of " + std::to_string(num_files) +
                      " files of a model, and one that holds all is needed: join them by "
                      "llama.cpp's llama-gguf-split --merge"};
   }

@@ -94,7 +94,9 @@ std::string_view layer_of(std::string_view name) {
 }  // namespace
 
 Result<const GgufFamily*> find_gguf_family(const gguf::GgufFile& file) {
-  const auto architecture = file.text("general.architecture");
+  std::optional<Error> error;
+  const auto architecture = file.text("general.architecture", error);
+  if (error) return *error;
   std::string known;
   for (const GgufFamily& family : kFamilies) {
     if (architecture == family.architecture) return &family;
@@ -103,7 +105,7 @@ Result<const GgufFamily*> find_gguf_family(const gguf::GgufFile& file) {
   return Error{ErrorCode::kInvalid,
                file.origin() + ": general.architecture: " +
                    (architecture ? "'" + std::string(architecture->substr(0, 64)) + "'"
-                                 : std::string("is missing, or no text; that")) +
+                                 : std::string("is missing; that")) +
                    " is not supported; supported are: " + known};
 }
 
@@ -137,8 +139,9 @@ bool is_rotary_table(std::string_view name) {
 
 std::int64_t gguf_size(const gguf::GgufFile& file, const GgufFamily& family, std::string_view key) {
   const std::string full = std::string(family.architecture) + "." + std::string(key);
-  if (const auto value = file.integer(full)) return *value;
-  const auto values = file.numbers(full);
+  std::optional<Error> mistyped;  // of the other form
+  if (const auto value = file.integer(full, mistyped)) return *value;
+  const auto values = file.numbers(full, mistyped);
   if (!values || values->empty()) return -1;
   const double first = values->front();
   const bool is_same =

@@ -84,12 +84,12 @@ Result<void> read_metadata(const std::string& path, ChatTemplateFiles& files) {
   const auto file = gguf::GgufFile::open(path);
   if (!file) return file.error();
   for (const std::string_view key : file->keys()) {
-    const auto text = key.starts_with(kKey) ? file->text(key) : std::nullopt;
-    if (!text || text->size() > kTemplateBytesMax || files.templates.size() >= kTemplatesMax) {
-      continue;
-    }
     const bool is_usual = key == kKey;
-    if (!is_usual && key[kKey.size()] != '.') continue;
+    if (!is_usual && !(key.starts_with(kKey) && key[kKey.size()] == '.')) continue;
+    std::optional<Error> mistyped;
+    const auto text = file->text(key, mistyped);
+    if (mistyped) return *mistyped;
+    if (text->size() > kTemplateBytesMax || files.templates.size() >= kTemplatesMax) continue;
     files.templates[is_usual ? "default" : std::string(key.substr(kKey.size() + 1))] = *text;
   }
   return {};

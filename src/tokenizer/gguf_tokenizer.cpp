@@ -78,13 +78,15 @@ struct VocabEntry {
 };
 
 Result<std::vector<VocabEntry>> read_entries(const gguf::GgufFile& file) {
-  const auto tokens = file.texts(kTokens);
+  std::optional<Error> mistyped;
+  const auto tokens = file.texts(kTokens, mistyped);
+  const auto types = file.numbers(kTypes, mistyped);
+  const auto scores = file.numbers(kScores, mistyped);
+  if (mistyped) return *mistyped;
   if (!tokens || tokens->empty() || tokens->size() > kTokenIdMax) {
-    return broken(file, "'" + std::string(kTokens) + "' is missing, or no list of up to " +
-                            std::to_string(kTokenIdMax) + " texts");
+    return broken(file, "'" + std::string(kTokens) + "' is missing, or has not up to " +
+                            std::to_string(kTokenIdMax) + " tokens");
   }
-  const auto types = file.numbers(kTypes);
-  const auto scores = file.numbers(kScores);
   for (const auto& [key, list] : {std::pair(kTypes, &types), std::pair(kScores, &scores)}) {
     if (*list && (*list)->size() != tokens->size()) {
       return broken(file, "'" + std::string(key) + "' has " + std::to_string((*list)->size()) +
@@ -111,28 +113,35 @@ Result<std::vector<VocabEntry>> read_entries(const gguf::GgufFile& file) {
 
 // -1: none.
 TokenId stored_id(const gguf::GgufFile& file, std::string_view key, std::size_t num_tokens,
-                  TokenId fallback = -1) {
-  const std::int64_t id = file.integer(key).value_or(fallback);
+                  TokenId fallback, std::optional<Error>& mistyped) {
+  const std::int64_t id = file.integer(key, mistyped).value_or(fallback);
   return id >= 0 && static_cast<std::size_t>(id) < num_tokens ? static_cast<TokenId>(id) : -1;
 }
 
-void set_ends(const gguf::GgufFile& file, std::size_t num_tokens, bool is_llama, bool adds_bos,
-              TokenizerParts& parts) {
-  parts.bos_id = stored_id(file, "tokenizer.ggml.bos_token_id", num_tokens, is_llama ? 1 : -1);
-  parts.eos_id = stored_id(file, "tokenizer.ggml.eos_token_id", num_tokens, is_llama ? 2 : -1);
-  if (file.boolean("tokenizer.ggml.add_bos_token").value_or(adds_bos) && parts.bos_id >= 0) {
-    parts.prefix.push_back(parts.bos_id);
-  }
+Result<void> set_ends(const gguf::GgufFile& file, std::size_t num_tokens, bool is_llama,
+                      bool adds_bos, TokenizerParts& parts) {
+  std::optional<Error> mistyped;
+  const auto id_of = [&](std::string_view key, TokenId fallback) {
+    return stored_id(file, key, num_tokens, is_llama ? fallback : -1, mistyped);
+  };
+  parts.bos_id = id_of("tokenizer.ggml.bos_token_id", 1);
+  parts.eos_id = id_of("tokenizer.ggml.eos_token_id", 2);
+  adds_bos = file.boolean("tokenizer.ggml.add_bos_token", mistyped).value_or(adds_bos);
+  if (mistyped) return *mistyped;
+  if (adds_bos && parts.bos_id >= 0) parts.prefix.push_back(parts.bos_id);
+  return {};
 }
 
 // Phi 3's special tokens take the white space behind them, which no key says (as in llama.cpp).
-bool takes_space_behind(const gguf::GgufFile& file, std::string_view text) {
-  return file.text("general.architecture") == "phi3" && text != "<unk>" && text != "<s>" &&
-         text != "<|endoftext|>";
+bool takes_space_behind(std::optional<std::string_view> architecture, std::string_view text) {
+  return architecture == "phi3" && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
 }
 
-void add_tokens(const gguf::GgufFile& file, const std::vector<VocabEntry>& entries,
-                TokenizerParts& parts) {
+Result<void> add_tokens(const gguf::GgufFile& file, const std::vector<VocabEntry>& entries,
+                        TokenizerParts& parts) {
+  std::optional<Error> mistyped;
+  const auto architecture = file.text("general.architecture", mistyped);
+  if (mistyped) return *mistyped;
   std::vector<AddedToken> added;
   for (const VocabEntry& entry : entries) {
     const bool is_special = entry.type == PieceType::kControl || entry.type == PieceType::kUnknown;
@@ -140,10 +149,11 @@ void add_tokens(const gguf::GgufFile& file, const std::vector<VocabEntry>& entri
     AddedToken token;
     token.content = entry.text;
     token.special = is_special;
-    token.rstrip = takes_space_behind(file, entry.text);
+    token.rstrip = takes_space_behind(architecture, entry.text);
     added.push_back(std::move(token));
   }
   parts.added.add(added, *parts.model);
+  return {};
 }
 
 Result<PreTokenizer> make_pre_tokenizer(const KnownPre& known) {
@@ -165,7 +175,9 @@ Result<PreTokenizer> make_pre_tokenizer(const KnownPre& known) {
 }
 
 Result<const KnownPre*> find_pre(const gguf::GgufFile& file) {
-  const auto name = file.text("tokenizer.ggml.pre");
+  std::optional<Error> mistyped;
+  const auto name = file.text("tokenizer.ggml.pre", mistyped);
+  if (mistyped) return *mistyped;
   std::string all;
   for (const KnownPre& known : kPres) {
     if (name && name->find(' ') == std::string_view::npos &&
@@ -185,10 +197,10 @@ Result<TokenizerParts> byte_level_parts(const gguf::GgufFile& file,
                                         const std::vector<VocabEntry>& entries) {
   const auto known = find_pre(file);
   if (!known) return known.error();
-  const auto merges = file.texts(kMerges);
-  if (!merges) {
-    return broken(file, "'" + std::string(kMerges) + "' is missing, or no list of texts");
-  }
+  std::optional<Error> mistyped;
+  const auto merges = file.texts(kMerges, mistyped);
+  if (mistyped) return *mistyped;
+  if (!merges) return broken(file, "'" + std::string(kMerges) + "' is missing");
   Bpe::Options options;
   options.byte_level = true;
   options.ignore_merges = (*known)->ignore_merges;
@@ -213,7 +225,9 @@ Result<TokenizerParts> byte_level_parts(const gguf::GgufFile& file,
   auto pre_tokenizer = make_pre_tokenizer(**known);
   if (!pre_tokenizer) return pre_tokenizer.error();
   parts.pre_tokenizer = std::move(*pre_tokenizer);
-  set_ends(file, entries.size(), false, (*known)->adds_bos, parts);
+  if (auto set = set_ends(file, entries.size(), false, (*known)->adds_bos, parts); !set) {
+    return set.error();
+  }
   return parts;
 }
 
@@ -232,10 +246,13 @@ Result<TokenizerParts> read_scored(const gguf::GgufFile& file,
   FolderConfig config;
   config.tokenizer_class = "LlamaTokenizer";
   config.legacy = true;  // a space in front of each text, also behind special tokens
-  config.add_prefix_space = file.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
+  std::optional<Error> mistyped;
+  config.add_prefix_space =
+      file.boolean("tokenizer.ggml.add_space_prefix", mistyped).value_or(true);
+  if (mistyped) return *mistyped;
   auto parts = make_sentencepiece_parts(pieces, config);
   if (!parts) return broken(file, parts.error().message);
-  set_ends(file, entries.size(), true, true, *parts);
+  if (auto set = set_ends(file, entries.size(), true, true, *parts); !set) return set.error();
   return parts;
 }
 
@@ -246,29 +263,33 @@ Result<TokenizerParts> read_gguf_tokenizer(const std::string& path) {
   if (!file) return file.error();
   const auto entries = read_entries(*file);
   if (!entries) return entries.error();
-  const std::string_view model = file->text("tokenizer.ggml.model").value_or("");
+  std::optional<Error> mistyped;
+  const std::string_view model = file->text("tokenizer.ggml.model", mistyped).value_or("");
+  if (mistyped) return *mistyped;
   if (model != "gpt2" && model != "llama") {
     return broken(*file, "tokenizer.ggml.model: '" + std::string(model.substr(0, 64)) +
                              "' is not supported; supported are gpt2, llama");
   }
   auto parts = model == "gpt2" ? byte_level_parts(*file, *entries) : read_scored(*file, *entries);
   if (!parts) return parts.error();
-  add_tokens(*file, *entries, *parts);
+  if (auto added = add_tokens(*file, *entries, *parts); !added) return added.error();
   return parts;
 }
 
 Result<std::map<std::string, std::string>> gguf_special_tokens(const std::string& path) {
   const auto file = gguf::GgufFile::open(path);
   if (!file) return file.error();
-  const auto tokens = file->texts(kTokens).value_or(std::vector<std::string_view>{});
+  std::optional<Error> mistyped;
+  const auto tokens = file->texts(kTokens, mistyped).value_or(std::vector<std::string_view>{});
   std::map<std::string, std::string> named;
   for (const auto& [role, key] : {std::pair("bos_token", "tokenizer.ggml.bos_token_id"),
                                   std::pair("eos_token", "tokenizer.ggml.eos_token_id"),
                                   std::pair("unk_token", "tokenizer.ggml.unknown_token_id"),
                                   std::pair("pad_token", "tokenizer.ggml.padding_token_id")}) {
-    const TokenId id = stored_id(*file, key, tokens.size());
+    const TokenId id = stored_id(*file, key, tokens.size(), -1, mistyped);
     if (id >= 0) named[role] = tokens[static_cast<std::size_t>(id)];
   }
+  if (mistyped) return *mistyped;
   return named;
 }
 

@@ -139,6 +139,8 @@ def other(old, new):
         (lambda data: data[:1000], ["lies beyond the end of the file"]),
         (lambda data: b"GGML" + data[4:], ["not a GGUF file"]),
         (other(b"llama.block_count", b"llama.blocks_here"), ["'llama.block_count' is missing"]),
+        (other(b"eos_token_id\4\0\0\0", b"eos_token_id\6\0\0\0"),
+         ["'tokenizer.ggml.eos_token_id' has the type f32", "a whole number"]),
         (other(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"), ["q_proj.weight", "missing"]),
         (other(b"blk.1.ffn_norm", b"blk.0.ffn_norm"), ["is there twice"]),
     ],

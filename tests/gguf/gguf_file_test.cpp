@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 
 #include "gguf_assembler.h"
 #include "temp_folder.h"
@@ -56,27 +57,30 @@ TEST(GgufFileTest, ReadsMetadataAndTensors) {
   assembler.key("eight", 1, number(std::int8_t{-5}));
   assembler.key("wide", 10, number(std::uint64_t{1} << 40));
   assembler.key("half", 6, number(0.5F));
+  assembler.key("whole", 12, number(3.0));
   assembler.key("yes", 7, number(std::uint8_t{1}));
+  assembler.key("one", 1);
   assembler.key("words", std::vector<std::string>{"one", "", "three"});
   assembler.key("sizes", 9,
                 number(std::uint32_t{5}) + number(std::uint64_t{2}) + number(std::int32_t{7}) +
                     number(std::int32_t{-1}));
   const auto file = parse(assembler.bytes());
   ASSERT_TRUE(file) << file.error().message;
-  EXPECT_EQ(file->text("general.architecture"), "llama");
-  EXPECT_EQ(file->integer("llama.block_count"), 2);
-  EXPECT_EQ(file->integer("eight"), -5);
-  EXPECT_EQ(file->integer("wide"), std::int64_t{1} << 40);
-  EXPECT_EQ(file->number("half"), 0.5);
-  EXPECT_EQ(file->boolean("yes"), true);
-  EXPECT_THAT(*file->texts("words"), ElementsAre("one", "", "three"));
-  EXPECT_THAT(*file->numbers("sizes"), ElementsAre(7.0, -1.0));
-  // Of another kind, or not there.
-  EXPECT_EQ(file->integer("half"), std::nullopt);
-  EXPECT_EQ(file->text("yes"), std::nullopt);
-  EXPECT_EQ(file->texts("sizes"), std::nullopt);
-  EXPECT_EQ(file->number("sizes"), std::nullopt);
-  EXPECT_EQ(file->number("none"), std::nullopt);
+  std::optional<Error> error;
+  EXPECT_EQ(file->text("general.architecture", error), "llama");
+  EXPECT_EQ(file->integer("llama.block_count", error), 2);
+  EXPECT_EQ(file->integer("eight", error), -5);
+  EXPECT_EQ(file->integer("wide", error), std::int64_t{1} << 40);
+  EXPECT_EQ(file->integer("whole", error), 3);
+  EXPECT_EQ(file->number("half", error), 0.5);
+  EXPECT_EQ(file->number("whole", error), 3.0);
+  EXPECT_EQ(file->boolean("yes", error), true);
+  EXPECT_EQ(file->boolean("one", error), true);
+  EXPECT_THAT(*file->texts("words", error), ElementsAre("one", "", "three"));
+  EXPECT_THAT(*file->numbers("sizes", error), ElementsAre(7.0, -1.0));
+  EXPECT_EQ(file->number("none", error), std::nullopt);
+  EXPECT_EQ(file->texts("none", error), std::nullopt);
+  EXPECT_FALSE(error);
 
   ASSERT_EQ(file->tensors().size(), 2U);
   const Tensor* a = file->find_tensor("a");
@@ -88,6 +92,35 @@ TEST(GgufFileTest, ReadsMetadataAndTensors) {
   EXPECT_EQ(b->num_bytes, 144U);
   EXPECT_EQ(b->begin, a->begin + 96);
   EXPECT_EQ(b->begin + b->num_bytes, file->file_bytes());
+}
+
+// Which is not taken for an absent one.
+TEST(GgufFileTest, NamesAKeyOfAnotherType) {
+  GgufAssembler assembler;
+  assembler.key("text", "false");
+  assembler.key("half", 6, GgufAssembler::number(0.5F));
+  assembler.key("flag", 7, GgufAssembler::number(std::uint8_t{1}));
+  assembler.key("two", 2);
+  assembler.key("huge", 10, GgufAssembler::number(std::uint64_t{1} << 63));
+  assembler.key("words", std::vector<std::string>{"one"});
+  const auto file = parse(assembler.bytes());
+  ASSERT_TRUE(file) << file.error().message;
+  const auto message = [&](auto read, std::string_view key) {
+    std::optional<Error> error;
+    EXPECT_FALSE(((*file).*read)(key, error).has_value()) << key;
+    return error ? error->message : "no error";
+  };
+  EXPECT_EQ(message(&GgufFile::boolean, "text"),
+            "x.gguf: 'text' has the type string, and a bool is needed");
+  EXPECT_THAT(message(&GgufFile::boolean, "two"), HasSubstr("has the type u32"));
+  EXPECT_THAT(message(&GgufFile::integer, "half"), HasSubstr("f32, and a whole number"));
+  EXPECT_THAT(message(&GgufFile::integer, "huge"), HasSubstr("at most 63 bits"));
+  EXPECT_THAT(message(&GgufFile::integer, "flag"), HasSubstr("has the type bool"));
+  EXPECT_THAT(message(&GgufFile::number, "flag"), HasSubstr("a number is needed"));
+  EXPECT_THAT(message(&GgufFile::number, "words"), HasSubstr("array of string"));
+  EXPECT_THAT(message(&GgufFile::text, "two"), HasSubstr("a string is needed"));
+  EXPECT_THAT(message(&GgufFile::texts, "text"), HasSubstr("an array of string is needed"));
+  EXPECT_THAT(message(&GgufFile::numbers, "words"), HasSubstr("an array of numbers is needed"));
 }
 
 TEST(GgufFileTest, OpensFiles) {

@@ -116,6 +116,25 @@ TEST(GgufConfigTest, RotaryScalingIsReadAndChecked) {
               HasSubstr("2 numbers above 0 are expected"));
 }
 
+TEST(GgufConfigTest, AKeyOfAnotherTypeIsNotAnAbsentOne) {
+  const auto error_of_key = [](std::string_view key, std::uint32_t type, const std::string& value) {
+    return gguf_error([&](GgufAssembler& file) { file.key(key, type, value); });
+  };
+  EXPECT_THAT(error_of_key("llama.rope.scaling.type", 4, GgufAssembler::number(2U)),
+              HasSubstr("'llama.rope.scaling.type' has the type u32, and a string is needed"));
+  EXPECT_THAT(error_of_key("llama.rope.scaling.factor", 8, GgufAssembler::text("4")),
+              HasSubstr("has the type string, and a number is needed"));
+  EXPECT_THAT(error_of_key("llama.attention.key_length", 8, GgufAssembler::text("4")),
+              HasSubstr("has the type string, and a whole number"));
+  EXPECT_THAT(error_of_key("tokenizer.ggml.eos_token_id", 6, GgufAssembler::number(1.5F)),
+              HasSubstr("'tokenizer.ggml.eos_token_id' has the type f32"));
+  EXPECT_THAT(error_of_key("split.count", 8, GgufAssembler::text("3")),
+              HasSubstr("'split.count' has the type string"));
+  GgufAssembler whole = small_llama();
+  whole.key("tokenizer.ggml.eos_token_id", 6, GgufAssembler::number(3.0F));
+  EXPECT_THAT(gguf_config(whole)->eos_ids, ElementsAre(3));
+}
+
 TEST(GgufConfigTest, RefusesByName) {
   EXPECT_THAT(gguf_error([](GgufAssembler& file) {
                 file = GgufAssembler();

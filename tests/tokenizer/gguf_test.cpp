@@ -75,6 +75,22 @@ TEST(GgufTokenizerTest, BosIsAsTheFileSaysElseByThePreTokenizer) {
   GgufAssembler without = byte_level("llama-bpe");
   without.key("tokenizer.ggml.add_bos_token", 7, GgufAssembler::number(std::uint8_t{0}));
   EXPECT_FALSE((*load_gguf(without))->adds_bos());
+  GgufAssembler by_number = byte_level("llama-bpe");
+  by_number.key("tokenizer.ggml.add_bos_token", 0);
+  EXPECT_FALSE((*load_gguf(by_number))->adds_bos());
+}
+
+TEST(GgufTokenizerTest, AKeyOfAnotherTypeIsNotAnAbsentOne) {
+  const auto error_of_text = [](std::string_view key) {
+    return gguf_error(scored(), [&](GgufAssembler& file) { file.key(key, "false"); });
+  };
+  for (const char* key : {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_space_prefix",
+                          "tokenizer.ggml.bos_token_id"}) {
+    EXPECT_THAT(error_of_text(key), HasSubstr("'" + std::string(key) + "' has the type string"));
+  }
+  EXPECT_THAT(
+      gguf_error(byte_level(""), [](GgufAssembler& file) { file.key("tokenizer.ggml.pre", 1); }),
+      HasSubstr("'tokenizer.ggml.pre' has the type u32, and a string is needed"));
 }
 
 TEST(GgufTokenizerTest, ASpaceStandsInFrontUnlessTheFileSaysNo) {

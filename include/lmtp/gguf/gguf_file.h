@@ -62,15 +62,18 @@ class GgufFile {
   // Ascending.
   std::vector<std::string_view> keys() const;
 
-  // The value of a key; empty if it is absent or of another kind. Whole numbers of any width are
-  // integers, and numbers too. Views live as long as the file.
-  std::optional<std::int64_t> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;
-  std::optional<bool> boolean(std::string_view key) const;
-  std::optional<std::string_view> text(std::string_view key) const;
+  // The value of a key; empty if it is absent, or if it has another type, which goes into `error`
+  // unless an error is there already. Whole numbers of any width are integers, and numbers too;
+  // a float that is whole is an integer; 0 and 1 are booleans. Views live as long as the file.
+  std::optional<std::int64_t> integer(std::string_view key, std::optional<Error>& error) const;
+  std::optional<double> number(std::string_view key, std::optional<Error>& error) const;
+  std::optional<bool> boolean(std::string_view key, std::optional<Error>& error) const;
+  std::optional<std::string_view> text(std::string_view key, std::optional<Error>& error) const;
   // Arrays: of texts; of numbers or booleans.
-  std::optional<std::vector<std::string_view>> texts(std::string_view key) const;
-  std::optional<std::vector<double>> numbers(std::string_view key) const;
+  std::optional<std::vector<std::string_view>> texts(std::string_view key,
+                                                     std::optional<Error>& error) const;
+  std::optional<std::vector<double>> numbers(std::string_view key,
+                                             std::optional<Error>& error) const;
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const Tensor* find_tensor(std::string_view name) const;
@@ -85,7 +88,11 @@ class GgufFile {
   };
   class Parser;
 
-  const Entry* find(std::string_view key, bool is_array) const;
+  // nullptr: the key is absent.
+  const Entry* find(std::string_view key) const;
+  // Puts into `error` that the key has another type than `needed`.
+  std::nullopt_t mistyped(std::string_view key, const char* needed,
+                          std::optional<Error>& error) const;
   // The number at header_[at]; empty if `type` is none of a number's.
   std::optional<double> number_at(std::uint32_t type, std::size_t at) const;
 
