@@ -56,6 +56,12 @@ constexpr std::string_view kFirstTekkenSpecials[] = {"<unk>",
                                                      "[/SYSTEM_PROMPT]",
                                                      "[TOOL_CONTENT]"};
 
+// The classes of which transformers reads tiktoken's files with Llama 3's pattern, and those that
+// are guessed where a folder names none. Others' (Qwen 1, Kimi, DBRX) have patterns in code of
+// their own.
+constexpr std::string_view kTiktokenClasses[] = {"LlamaTokenizer", "PreTrainedTokenizer",
+                                                 "TokenizersBackend", "GPT2Tokenizer", ""};
+
 std::string spelt(std::string_view bytes) {
   std::string spelling;
   append_spelling(bytes, spelling);
@@ -261,6 +267,13 @@ bool looks_like_tiktoken(std::string_view text) {
 }
 
 Result<TokenizerParts> read_tiktoken(const std::string& path, const FolderConfig& config) {
+  if (std::ranges::find(kTiktokenClasses, config.tokenizer_class) == std::end(kTiktokenClasses)) {
+    return Error{ErrorCode::kInvalid,
+                 path + ": has no pattern that splits texts, and that of the class '" +
+                     config.tokenizer_class +
+                     "' is not known: Llama 3's is used for files of LlamaTokenizer and of "
+                     "PreTrainedTokenizerFast alone; convert it to a tokenizer.json"};
+  }
   const auto text = read_text_file(path);
   if (!text) return text.error();
   const auto tokens = parse_tiktoken(*text);
