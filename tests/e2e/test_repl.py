@@ -369,12 +369,22 @@ def test_a_terminal_without_a_server(tmp_path):
 
 
 def test_a_tokenizer_that_is_not_the_models(demo, tmp_path):
-    """It has more tokens than the demo's model: that is said once, and the answer comes."""
+    """It has more tokens than the demo's model, so its ids mean nothing there."""
     vocabulary = {chr(c): c - 0x21 for c in range(0x21, 0x7F)}
     vocabulary |= {f"token{i}": len(vocabulary) + i for i in range(3000)}
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
     (tmp_path / "merges.txt").write_text("")
     arguments = ["--tokenizer", tmp_path, "--host", demo.endpoint]
     done = run_client(*arguments, stdin="x max_tokens=2\nx max_tokens=2\n")
-    assert done.returncode == 0
-    assert done.stderr.count("note: ") == 1 and "2048" in done.stderr, done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("error: the tokenizer has 3095 tokens") == 2, done.stderr
+
+
+def test_without_a_model_the_server_encodes_and_decodes(tmp_path):
+    """Of any other model than the demo, whose tokenizer is not here."""
+    folder = ROOT / "tests" / "goldens" / "families" / "llama-two-kv"
+    with LmtpServe(folder, "--kv-cache", "16MiB") as server:
+        done = run_client("--host", server.endpoint, "-p", "Once", "-n", 5)
+        by_text = run_client("--text", "--host", server.endpoint, "-p", "Once", "-n", 5)
+    assert (done.returncode, done.stderr) == (by_text.returncode, by_text.stderr) == (0, "")
+    assert done.stdout == by_text.stdout

@@ -356,15 +356,14 @@ Result<void> Repl::check_tokenizer() {
   if (is_checked_ || tokenizer_ == nullptr) return {};
   const auto info = link_.ask_info();
   if (!info || info->vocab_size == 0) return {};  // the request says what is wrong, if anything is
-  is_checked_ = true;
   const std::int64_t of_model = info->vocab_size;
   const std::int64_t of_tokenizer = tokenizer_->vocab_size();
   // A model's vocabulary is often padded, and lacks a few tokens that were added; the demo's is as
   // its tokenizer.
   constexpr std::int64_t kAddedMax = 64;
-  if (options_.own_model ? of_model + kAddedMax >= of_tokenizer : of_model == of_tokenizer) {
-    return {};
-  }
+  is_checked_ =
+      options_.own_model ? of_model + kAddedMax >= of_tokenizer : of_model == of_tokenizer;
+  if (is_checked_) return {};
   return Error{ErrorCode::kInvalid,
                "the tokenizer has " + std::to_string(of_tokenizer) +
                    " tokens, the server's model '" + info->model + "' " + std::to_string(of_model) +

@@ -82,7 +82,7 @@ class Repl {
   client::Interrupts& interrupts_;
   Conversation conversation_;
   bool loading_shown_ = false;
-  bool is_checked_ = false;  // the tokenizer
+  bool is_checked_ = false;  // the tokenizer fits
 };
 
 }  // namespace lmtp::tools
