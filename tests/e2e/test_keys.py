@@ -154,6 +154,8 @@ def test_what_is_refused_at_the_start(tmp_path):
     wrong = refused_start("--api-key", "with space-4711")
     assert "--api-key" in wrong and "4711" not in wrong
     assert "--stdio" in refused_start("--stdio", "--api-key", "k")
+    for empty in ("--api-key", "--api-key-file"):
+        assert empty in refused_start(empty, "")
 
 
 def test_keys_of_the_command_line_and_everybody_by_wish():

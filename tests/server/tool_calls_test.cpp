@@ -52,6 +52,20 @@ TEST(ToolCalls, RequiredIsOneOfThem) {
                 kCompact + "\n");
 }
 
+TEST(ToolCalls, ParametersAreReadAsMeantUnlessTheFunctionIsNotStrict) {
+  const std::string schema = R"("properties":{"a":{}},"type":"object")";
+  for (const bool is_strict : {true, false}) {
+    const auto request =
+        read(R"("tools": [{"function": {"name": "f", "strict": )" +
+             std::string(is_strict ? "true" : "false") + R"(, "parameters": {)" + schema +
+             R"(}}}], "tool_choice": {"type": "function", "function": {"name": "f"}})");
+    ASSERT_TRUE(request.ok()) << request.error().message;
+    EXPECT_EQ(
+        request->generation.grammar->text,
+        "{" + schema + (is_strict ? R"(,"additionalProperties":false,)" : ",") + kCompact);
+  }
+}
+
 TEST(ToolCalls, OtherChoicesAreRefused) {
   const std::string bad_name = R"("tools": [{"function": {"name": "a b"}}], )";
   const std::vector<std::pair<std::string, std::string>> cases = {

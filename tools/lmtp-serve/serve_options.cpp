@@ -281,13 +281,16 @@ void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions&
 }
 
 // No error shows a key.
-void check_keys(const ServeOptions& options) {
+void check_keys(const CLI::App& app, const ServeOptions& options) {
   const auto is_sendable = [](const std::string& key) {
     return !key.empty() && key.size() <= 512 &&
            std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7F; });
   };
   if (!std::ranges::all_of(options.api_keys, is_sendable)) {
     throw CLI::ValidationError("--api-key", "1 to 512 visible characters of ASCII are needed");
+  }
+  if (app.count("--api-key-file") > 0 && options.api_key_file.empty()) {
+    throw CLI::ValidationError("--api-key-file", "is empty; name a file, or leave it out");
   }
 }
 
@@ -340,7 +343,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
                                                      "' is no origin; write "
                                                      "SCHEME://HOST or SCHEME://HOST:PORT");
   }
-  check_keys(options);
+  check_keys(app, options);
   options.tracing.max_bytes = size_option("--trace-limit", raw.trace_limit, trace::kTraceBytesMin);
   options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
   const Result<std::int64_t> unload_after = parse_duration_ms(raw.unload_after);

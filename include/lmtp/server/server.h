@@ -39,6 +39,8 @@ struct ApiLimits {
   int max_best_of = 2;         // >= 1: sequences of which the best is answered
   int max_stop_sequences = 4;  // >= 0
   int max_top_n_tokens = 5;    // >= 0: alternatives of each token
+  // Schemas to the letter: an object has any members beside those that its schema names.
+  bool open_objects = false;
 };
 
 // The names of others under which GET /metrics shows the same numbers, beside our own.

@@ -155,7 +155,7 @@ void set_prompt(ChatInput input, GenerationRequest& generation) {
 
 }  // namespace
 
-Result<OpenAiRequest> read_chat(const std::string& body) {
+Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits) {
   const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
   const auto ordered = parse_ordered_json(body, "body");
@@ -163,9 +163,9 @@ Result<OpenAiRequest> read_chat(const std::string& body) {
   JsonFields fields(*root);
   OpenAiRequest request;
   request.answer.is_chat = true;
-  read_common(fields, body, request);
+  read_common(fields, body, limits, request);
   refuse_chat_fields(fields);
-  read_tool_calls(fields, *ordered, request);
+  read_tool_calls(fields, *ordered, schema_reading(limits), request);
   request.answer.logprobs = fields.boolean("logprobs", false);
   const auto num_top = fields.whole("top_logprobs", 0, kMaxTopLogprobs);
   if (num_top.value_or(0) > 0 && !request.answer.logprobs) {

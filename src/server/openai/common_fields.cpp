@@ -74,11 +74,12 @@ void read_samples(JsonFields& fields, OpenAiRequest& request) {
 
 }  // namespace
 
-void read_common(JsonFields& fields, const std::string& body, OpenAiRequest& request) {
+void read_common(JsonFields& fields, const std::string& body, const ApiLimits& limits,
+                 OpenAiRequest& request) {
   if (const std::string* model = fields.text("model")) request.generation.model = *model;
   request.answer.model = request.generation.model;
   refuse_unsupported(fields);
-  read_grammar(fields, body, request.generation);
+  read_grammar(fields, body, schema_reading(limits), request.generation);
   read_stream(fields, request.answer);
   read_samples(fields, request);
   request.generation.penalizes_prompts = false;

@@ -13,7 +13,8 @@ namespace lmtp::server {
 inline constexpr std::int64_t kAnyCount = std::numeric_limits<int>::max();
 
 // But for the number of tokens and of their alternatives. `fields`: of `body`.
-void read_common(JsonFields& fields, const std::string& body, OpenAiRequest& request);
+void read_common(JsonFields& fields, const std::string& body, const ApiLimits& limits,
+                 OpenAiRequest& request);
 
 void set_max_tokens(std::optional<std::int64_t> given, OpenAiRequest& request);
 

@@ -91,12 +91,12 @@ void read_completion_logprobs(JsonFields& fields, OpenAiRequest& request) {
 
 }  // namespace
 
-Result<OpenAiRequest> read_completion(const std::string& body) {
+Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& limits) {
   const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
   JsonFields fields(*root);
   OpenAiRequest request;
-  read_common(fields, body, request);
+  read_common(fields, body, limits, request);
   read_completion_logprobs(fields, request);
   AnswerOptions& answer = request.answer;
   GenerationRequest& generation = request.generation;

@@ -44,8 +44,8 @@ struct OpenAiRequest {
 };
 
 // The errors begin with the name of the field that they are about.
-Result<OpenAiRequest> read_completion(const std::string& body);
-Result<OpenAiRequest> read_chat(const std::string& body);
+Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& limits = {});
+Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits = {});
 
 // The body of vLLM's /tokenize.
 struct TokenizeRequest {

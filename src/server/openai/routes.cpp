@@ -24,7 +24,7 @@
 namespace lmtp::server {
 namespace {
 
-using ReadRequest = Result<OpenAiRequest> (*)(const std::string& body);
+using ReadRequest = Result<OpenAiRequest> (*)(const std::string& body, const ApiLimits&);
 
 HttpResponse wrong_type() {
   constexpr int kUnsupportedType = 415;
@@ -48,7 +48,7 @@ void add_post(ServerContext& context, std::string path, Read read) {
 void add_generating(ServerContext& context, std::string path, ReadRequest read) {
   add_post(context, std::move(path),
            [read](ServerContext& shared, const std::string& body, const auto& responder) {
-             return [&shared, responder, request = read(body)]() mutable {
+             return [&shared, responder, request = read(body, shared.options.api)]() mutable {
                if (request) return answer_openai(shared, std::move(*request), responder);
                shared.generation.models.refusals().add(request.error().code);
                responder->send(openai_error(request.error()));

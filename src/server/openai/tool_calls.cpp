@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "generation/read_grammar.h"
+#include "generation/schema_reading.h"
 #include "request.h"
 
 namespace lmtp::server {
@@ -27,7 +27,7 @@ bool is_tool_name(const std::string& name) {
   });
 }
 
-std::optional<Function> function_of(const OrderedJson& tool) {
+std::optional<Function> function_of(const OrderedJson& tool, SchemaReading reading) {
   if (!tool.is_object()) return std::nullopt;
   const auto function = tool.find("function");
   if (function == tool.end() || !function->is_object()) return std::nullopt;
@@ -38,6 +38,9 @@ std::optional<Function> function_of(const OrderedJson& tool) {
       {"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
   if (given != function->end() && given->is_object()) parameters = *given;
   parameters.emplace("type", "object");  // arguments of a function are one
+  const auto strict = function->find("strict");
+  const bool is_lax = strict != function->end() && *strict == false;
+  if (reading == SchemaReading::kAsMeant && !is_lax) read_schema_as_meant(parameters);
   // As templates write calls, so that keys and separators are certain; else white space in what
   // Lark takes for JSON could go on for ever.
   if (!parameters.contains("x-guidance")) {
@@ -48,10 +51,11 @@ std::optional<Function> function_of(const OrderedJson& tool) {
   return is_tool_name(read.name) ? std::optional(std::move(read)) : std::nullopt;
 }
 
-std::vector<Function> read_functions(JsonFields& fields, const OrderedJson& tools) {
+std::vector<Function> read_functions(JsonFields& fields, const OrderedJson& tools,
+                                     SchemaReading reading) {
   std::vector<Function> functions;
   for (const OrderedJson& tool : tools) {
-    auto function = function_of(tool);
+    auto function = function_of(tool, reading);
     if (!function) {
       fields.fail("tools", "[" + std::to_string(functions.size()) +
                                "] is no function; allowed is {\"type\": \"function\", "
@@ -105,7 +109,8 @@ void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAi
 
 }  // namespace
 
-void read_tool_calls(JsonFields& fields, const OrderedJson& body, OpenAiRequest& request) {
+void read_tool_calls(JsonFields& fields, const OrderedJson& body, SchemaReading reading,
+                     OpenAiRequest& request) {
   const Json* tools = fields.given("tools");
   const Json* choice = fields.given("tool_choice");
   if (tools != nullptr && !tools->is_array()) {
@@ -128,7 +133,7 @@ void read_tool_calls(JsonFields& fields, const OrderedJson& body, OpenAiRequest&
                        "{\"type\": \"function\", \"function\": {\"name\": ...}}");
   }
   if (!has_tools) return fields.fail("tool_choice", "needs tools");
-  const std::vector<Function> functions = read_functions(fields, *body.find("tools"));
+  const std::vector<Function> functions = read_functions(fields, *body.find("tools"), reading);
   if (fields.failed()) return;
   if (name != nullptr) return call_named(fields, functions, *name, request);
   call_any(fields, functions, request);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generation/json_fields.h"
+#include "generation/read_grammar.h"
 #include "lmtp/base/json.h"
 
 namespace lmtp::server {
@@ -25,7 +26,8 @@ struct ToolCalls {
 };
 
 // `tools` and `tool_choice` of a chat: the request gets the grammar and the calls.
-void read_tool_calls(JsonFields& fields, const OrderedJson& body, OpenAiRequest& request);
+void read_tool_calls(JsonFields& fields, const OrderedJson& body, SchemaReading reading,
+                     OpenAiRequest& request);
 
 // The call that one choice's text is, piece by piece.
 class CallReader {

@@ -166,10 +166,11 @@ void Reading::refuse_unsupported() {
 }
 
 // Of a body that has one.
-std::optional<TgiError> read_grammar(const std::string& body, GenerationRequest& request) {
+std::optional<TgiError> read_grammar(const std::string& body, SchemaReading reading,
+                                     GenerationRequest& request) {
   const auto ordered = parse_ordered_json(body, "body");
   if (!ordered) return not_deserialized(ordered.error().message);
-  auto grammar = read_typed_grammar((*ordered)["parameters"]["grammar"]);
+  auto grammar = read_typed_grammar((*ordered)["parameters"]["grammar"], reading);
   if (!grammar) return not_deserialized("parameters.grammar" + grammar.error().message);
   request.grammar = std::move(*grammar);
   request.grammar_field = "grammar is not valid";
@@ -227,7 +228,8 @@ std::variant<TgiRequest, TgiError> read_tgi(const std::string& body, TgiMode mod
   auto inputs = inputs_of(object);
   if (auto* error = std::get_if<TgiError>(&inputs)) return std::move(*error);
   if (parameters != nullptr && find_json(*parameters, "grammar") != nullptr) {
-    if (auto error = read_grammar(body, request->generation)) return std::move(*error);
+    const SchemaReading reading = schema_reading(limits);
+    if (auto error = read_grammar(body, reading, request->generation)) return std::move(*error);
   }
   request->inputs = std::get<0>(inputs);
   set_tgi_prompt(request->inputs, request->generation);

@@ -1,0 +1,228 @@
+#include "schema_reading.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace lmtp::server {
+namespace {
+
+using Keywords = std::vector<std::string_view>;
+
+const Keywords kBranches = {"allOf", "anyOf", "oneOf"};
+const Keywords kReferences = {"$ref", "$dynamicRef", "$recursiveRef"};
+// Beside one of these, `properties` does not name all members.
+const Keywords kNamingMembers = {"allOf",        "anyOf",
+                                 "oneOf",        "$ref",
+                                 "$dynamicRef",  "$recursiveRef",
+                                 "if",           "then",
+                                 "else",         "dependentSchemas",
+                                 "dependencies", "dependentRequired",
+                                 "not",          "patternProperties"};
+const Keywords kOfObjects = {"properties", "required", "additionalProperties"};
+const Keywords kSayingType = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
+
+const OrderedJson* member(const OrderedJson& object, std::string_view key) {
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::size_t count(const OrderedJson& schema, const Keywords& keywords) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(keywords, [&](std::string_view key) { return schema.contains(key); }));
+}
+
+bool has(const OrderedJson& schema, const Keywords& keywords) {
+  return count(schema, keywords) > 0;
+}
+
+std::size_t num_members(const OrderedJson& schema, std::string_view key) {
+  const OrderedJson* const object = member(schema, key);
+  return object != nullptr && object->is_object() ? object->size() : 0;
+}
+
+// How the rest of the schema reaches one of its parts; more of it is true with each way there.
+struct Context {
+  bool stays_open = false;  // others may name members of the same object
+  bool has_a_type = false;  // another than "object" is named for the same value
+
+  bool operator==(const Context&) const = default;
+};
+
+// Whether the type is one of objects; of a list, whether objects are in it.
+bool takes_objects(const OrderedJson& type) {
+  return type == "object" || (type.is_array() && std::ranges::find(type, "object") != type.end());
+}
+
+// Finds the subschemas of a schema and how they are reached; those behind `not`, `if`, `contains`
+// and others that do not just describe a value are no part of it, and stay as written.
+class Parts {
+ public:
+  explicit Parts(const OrderedJson& root) : root_(root) {
+    reach(root, {});
+    while (!waiting_.empty()) {
+      const OrderedJson* const schema = waiting_.back();
+      waiting_.pop_back();
+      expand(*schema, contexts_.at(schema));
+    }
+  }
+
+  // Null: it is none, or it is behind such a keyword.
+  const Context* find(const OrderedJson& value) const {
+    const auto found = contexts_.find(&value);
+    return found == contexts_.end() ? nullptr : &found->second;
+  }
+  // A $ref leads to where nobody knows what it names.
+  bool is_lost() const { return is_lost_; }
+
+ private:
+  // Again only where there is more to know than before, so that circles of references end.
+  void reach(const OrderedJson& schema, Context context) {
+    if (!schema.is_object()) return;
+    const auto [found, is_new] = contexts_.try_emplace(&schema, context);
+    Context all = found->second;
+    all.stays_open = all.stays_open || context.stays_open;
+    all.has_a_type = all.has_a_type || context.has_a_type;
+    if (!is_new && all == found->second) return;
+    found->second = all;
+    waiting_.push_back(&schema);
+  }
+
+  void reach_each(const OrderedJson& schema, std::string_view key, Context context) {
+    const OrderedJson* const parts = member(schema, key);
+    if (parts == nullptr || !parts->is_structured()) return;
+    for (const OrderedJson& part : *parts) reach(part, context);
+  }
+
+  void reach_target(const OrderedJson& reference, Context context) {
+    const auto* const text = reference.get_ptr<const std::string*>();
+    if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) {
+      is_lost_ = is_lost_ || context.stays_open;
+      return;
+    }
+    try {
+      reach(root_.at(OrderedJson::json_pointer(text->substr(1))), context);
+    } catch (const OrderedJson::exception&) {
+      is_lost_ = is_lost_ || context.stays_open;  // percent-encoded, or a mistake
+    }
+  }
+
+  // What describes the same value.
+  void expand_in_place(const OrderedJson& schema, Context context) {
+    const bool is_alone = count(schema, kNamingMembers) == 1 && !has(schema, kOfObjects) &&
+                          !schema.contains("unevaluatedProperties") &&
+                          !schema.contains("minProperties") && !schema.contains("propertyNames");
+    context.stays_open = context.stays_open || !is_alone;
+    context.has_a_type = context.has_a_type || names_type(schema);
+    reach_each(schema, "anyOf", context);
+    reach_each(schema, "oneOf", context);
+    const OrderedJson* const all = member(schema, "allOf");
+    const bool is_typed = all != nullptr && all->is_array() &&
+                          std::ranges::any_of(*all, [](const OrderedJson& branch) {
+                            return branch.is_object() && names_type(branch);
+                          });
+    reach_each(schema, "allOf", {true, context.has_a_type || is_typed});
+    for (const std::string_view key : kReferences) {
+      if (const OrderedJson* const reference = member(schema, key)) {
+        reach_target(*reference, context);
+      }
+    }
+  }
+
+  static bool names_type(const OrderedJson& schema) {
+    const OrderedJson* const type = member(schema, "type");
+    return (type != nullptr && *type != "object") || has(schema, {"enum", "const"});
+  }
+
+  void expand(const OrderedJson& schema, Context context) {
+    expand_in_place(schema, context);
+    const bool is_open = context.stays_open || has_rivals(schema);
+    const std::size_t num_patterns = num_members(schema, "patternProperties");
+    const bool has_names = num_members(schema, "properties") > 0;
+    reach_each(schema, "properties", {is_open || num_patterns > 0, false});
+    reach_each(schema, "patternProperties", {is_open || has_names || num_patterns > 1, false});
+    const Context of_items{is_open || schema.contains("contains"), false};
+    reach_each(schema, "prefixItems", of_items);
+    for (const std::string_view key : {"items", "additionalItems", "unevaluatedItems",
+                                       "additionalProperties", "unevaluatedProperties"}) {
+      const OrderedJson* const others = member(schema, key);
+      if (others == nullptr) continue;
+      reach(*others, of_items);
+      if (others->is_array()) reach_each(schema, key, of_items);
+    }
+  }
+
+  // Whether other keywords may describe the same member or item as this schema's own.
+  static bool has_rivals(const OrderedJson& schema) {
+    return has(schema, kReferences) || has(schema, {"if", "dependentSchemas", "dependencies"}) ||
+           std::ranges::any_of(kBranches, [&](std::string_view key) {
+             const OrderedJson* const branches = member(schema, key);
+             return branches != nullptr && branches->is_array() &&
+                    std::ranges::any_of(*branches, has_parts);
+           });
+  }
+  static bool has_parts(const OrderedJson& branch) {
+    return branch.is_object() &&
+           (has(branch, kNamingMembers) ||
+            has(branch, {"properties", "additionalProperties", "unevaluatedProperties", "items",
+                         "prefixItems", "additionalItems", "unevaluatedItems", "contains"}));
+  }
+
+  const OrderedJson& root_;
+  std::unordered_map<const OrderedJson*, Context> contexts_;
+  std::vector<const OrderedJson*> waiting_;
+  bool is_lost_ = false;
+};
+
+// Whether `required` is a list of names that `properties` has.
+bool requires_its_own(const OrderedJson& schema, const OrderedJson& properties) {
+  const OrderedJson* const names = member(schema, "required");
+  return names == nullptr || !names->is_array() ||
+         std::ranges::all_of(*names, [&](const OrderedJson& name) {
+           const auto* const text = name.get_ptr<const std::string*>();
+           return text == nullptr || properties.contains(*text);
+         });
+}
+
+bool is_to_be_closed(const OrderedJson& schema) {
+  const OrderedJson* const type = member(schema, "type");
+  const OrderedJson* const properties = member(schema, "properties");
+  if (type == nullptr || !takes_objects(*type)) return false;
+  if (properties == nullptr || !properties->is_object()) return false;
+  if (has(schema, {"additionalProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if",
+                   "patternProperties", "dependentSchemas", "dependencies", "dependentRequired"}) ||
+      has(schema, kReferences)) {
+    return false;
+  }
+  const OrderedJson* const least = member(schema, "minProperties");
+  if (least != nullptr && least->is_number() &&
+      least->get<double>() > static_cast<double>(properties->size())) {
+    return false;
+  }
+  return requires_its_own(schema, *properties);
+}
+
+// Inner values first: what is added moves a value's own members.
+void read_each(OrderedJson& value, const Parts& parts) {
+  if (!value.is_structured()) return;
+  for (OrderedJson& inner : value) read_each(inner, parts);
+  const Context* const context = parts.find(value);
+  if (context == nullptr) return;
+  if (!context->has_a_type && has(value, kOfObjects) && !has(value, kSayingType)) {
+    value["type"] = "object";
+  }
+  if (!context->stays_open && !parts.is_lost() && is_to_be_closed(value)) {
+    value["additionalProperties"] = false;
+  }
+}
+
+}  // namespace
+
+void read_schema_as_meant(OrderedJson& schema) { read_each(schema, Parts(schema)); }
+
+}  // namespace lmtp::server

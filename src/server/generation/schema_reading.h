@@ -1,0 +1,16 @@
+// JSON Schemas as the clients of OpenAI's and TGI's APIs mean them. By the letter, `properties`
+// without `type` takes any number, and an object may have members that the schema does not name.
+#pragma once
+
+#include "lmtp/base/json.h"
+
+namespace lmtp::server {
+
+// In place: where object keywords stand and nothing says of what type the value is, it is an
+// object; and an object with `properties` and without `additionalProperties` has no other members,
+// where that leaves a schema's parts compatible: not inside `allOf`, and not where other keywords,
+// from a
+// `$ref` to this schema or from around it, may name members as well. Any thread.
+void read_schema_as_meant(OrderedJson& schema);
+
+}  // namespace lmtp::server
