@@ -47,7 +47,7 @@ std::optional<double> read_float(TextView text);
 // Of a function's parameter that may be left out. Throws where it is of another type.
 std::int64_t int_or(const Value* value, std::int64_t otherwise);
 bool bool_or(const Value* value, bool otherwise);
-Text text_or(const Value* value, Text otherwise);
+Text text_or(const Value* value, TextView otherwise);
 // What `path` names in an item: an index, or keys and attributes joined by dots.
 Value attribute_path(const Value& item, const Value& path);
 

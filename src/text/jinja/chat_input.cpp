@@ -76,11 +76,13 @@ void fit_arguments(const Value& call) {
   if (const Value* inner = function->find("function")) function = dict_in(inner);
   const jinja::Text* text = function == nullptr ? nullptr : text_in(function->find("arguments"));
   if (text == nullptr) return;
+  Value parsed;
   try {
-    const Value parsed = jinja::parse_json(jinja::utf8_of(*text), jinja::kInput);
-    if (jinja::is<Dict>(parsed)) function->set("arguments", parsed);
-  } catch (const jinja::TemplateError&) {  // no JSON: it stays text
+    parsed = jinja::parse_json(jinja::utf8_of(*text), jinja::kInput);
+  } catch (const jinja::TemplateError&) {
+    return;  // no JSON: it stays text
   }
+  if (jinja::is<Dict>(parsed)) function->set("arguments", parsed);
 }
 
 constexpr const char* kMarker = "a-marker-of-content";

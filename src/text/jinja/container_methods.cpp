@@ -134,7 +134,7 @@ const Builtins& dict_methods() {
        }},
       {"copy",
        [](Self, Given given) -> Value {
-         const auto copy = std::make_shared<Dict>();
+         auto copy = std::make_shared<Dict>();
          copy->entries = dict_of(given).entries;
          return copy;
        }},
@@ -184,13 +184,13 @@ Value range_function(Self /*self*/, Given given) {
 }
 
 Value dict_function(Self /*self*/, Given given) {
-  const auto dict = std::make_shared<Dict>();
+  auto dict = std::make_shared<Dict>();
   add_entries(given, 0, *dict);
   return dict;
 }
 
 Value namespace_function(Self /*self*/, Given given) {
-  const auto dict = std::make_shared<Dict>();
+  auto dict = std::make_shared<Dict>();
   add_entries(given, 0, *dict);
   dict->is_namespace = true;
   return dict;

@@ -171,7 +171,7 @@ Value Interpreter::evaluate_container(const Expression& expression, const ScopeP
   if (expression.kind == Expression::Kind::kTuple) {
     return make_list(std::move(values), Sequence::Kind::kTuple);
   }
-  const auto dict = std::make_shared<Dict>();
+  auto dict = std::make_shared<Dict>();
   for (std::size_t i = 0; i < values.size(); i += 2) dict->set(values[i], values[i + 1]);
   return dict;
 }

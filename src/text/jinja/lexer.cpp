@@ -111,17 +111,17 @@ class Lexer {
 
   // Up to the next tag, and that.
   void data() {
-    std::size_t begin = pos_;
-    do {
-      begin = source_.find(U'{', begin);
-    } while (begin != Text::npos && ++begin < source_.size() &&
-             TextView(U"{%#").find(source_[begin]) == TextView::npos);
-    if (begin == Text::npos || begin >= source_.size()) {
+    std::size_t begin = source_.find(U'{', pos_);
+    const auto is_tag = [&] {
+      return begin + 1 < source_.size() &&
+             TextView(U"{%#").find(source_[begin + 1]) != TextView::npos;
+    };
+    while (begin != Text::npos && !is_tag()) begin = source_.find(U'{', begin + 1);
+    if (begin == Text::npos) {
       add(Kind::kData, {}, make_text(rest()));
       pos_ = source_.size();
       return;
     }
-    --begin;
     const char32_t tag = source_[begin + 1];
     const char32_t sign = begin + 2 < source_.size() ? source_[begin + 2] : 0;
     const TextView text = stripped(rest().substr(0, begin - pos_), sign, tag == U'{');

@@ -37,7 +37,7 @@ std::optional<std::string> number_text(TextView text) {
 
 Value int_filter(Interpreter& /*self*/, const Arguments& given) {
   const auto bound = bind("int", given, {"value", "default", "base"}, 1);
-  const Value otherwise = bound[1] == nullptr ? Value(Int(0)) : *bound[1];
+  Value otherwise = bound[1] == nullptr ? Value(Int(0)) : *bound[1];
   const Value& value = *bound[0];
   if (const auto whole = get_int(value)) return *whole;
   std::optional<double> number;
@@ -180,8 +180,8 @@ bool bool_or(const Value* value, bool otherwise) {
   return value == nullptr ? otherwise : is_true(*value);
 }
 
-Text text_or(const Value* value, Text otherwise) {
-  return value == nullptr ? std::move(otherwise) : need_text(*value);
+Text text_or(const Value* value, TextView otherwise) {
+  return value == nullptr ? Text(otherwise) : need_text(*value);
 }
 
 const Text& need_text(const Value& value) {
