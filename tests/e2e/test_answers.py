@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 from lmtp_socket import Socket
+from repl_terminal import run_client
 from servers import LmtpServe
 from test_chat import MESSAGES, save
 from transformers import AutoModelForCausalLM
@@ -223,3 +224,34 @@ def test_the_log_says_why_a_request_is_refused(server):
     status, answer = ask(server, "POST", "/v1/completions", {"prompt": PROMPT, "top_p": 17})
     assert status == 400
     server.wait_for_log(f"/v1/completions: 400: {answer['error']['message']}")
+
+
+def test_lmtp_client_without_a_model_has_the_servers_text(server):
+    """It is not the demo, whose tokenizer the client would have."""
+    command = ("--host", server.endpoint, "-p", PROMPT, "-n", 5)
+    done = run_client(*command)
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == run_client("--text", *command).stdout
+
+
+def test_objects_have_the_properties_that_their_schema_names(server):
+    """As OpenAI's strict mode, vLLM and llama.cpp mean it."""
+    schema = {
+        "properties": {"a": {"const": 1}}, "required": ["a"],
+        "x-guidance": {"whitespace_flexible": False},
+    }  # fmt: skip
+    comma = ask(server, "POST", "/tokenize", {"prompt": ",", "add_special_tokens": False})
+    bias = {str(comma[1]["tokens"][0]): 100}  # an open object goes on
+
+    def text(**more):
+        form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema, **more}}
+        asked = {"prompt": PROMPT, "max_tokens": 60, "response_format": form, "logit_bias": bias}
+        return complete(server, **asked)["choices"][0]
+
+    closed = text()
+    assert closed["finish_reason"] == "stop" and json.loads(closed["text"]) == {"a": 1}
+    assert not text(strict=False)["text"].startswith("{"), "which its letter allows"
+    tgi = {"type": "json", "value": schema}
+    asked = {"inputs": PROMPT, "parameters": {"max_new_tokens": 60, "grammar": tgi}}
+    status, answer = ask(server, "POST", "/generate", asked)
+    assert status == 200 and json.loads(answer["generated_text"]) == {"a": 1}, answer

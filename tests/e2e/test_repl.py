@@ -378,13 +378,3 @@ def test_a_tokenizer_that_is_not_the_models(demo, tmp_path):
     done = run_client(*arguments, stdin="x max_tokens=2\nx max_tokens=2\n")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("error: the tokenizer has 3095 tokens") == 2, done.stderr
-
-
-def test_without_a_model_the_server_encodes_and_decodes(tmp_path):
-    """Of any other model than the demo, whose tokenizer is not here."""
-    folder = ROOT / "tests" / "goldens" / "families" / "llama-two-kv"
-    with LmtpServe(folder, "--kv-cache", "16MiB") as server:
-        done = run_client("--host", server.endpoint, "-p", "Once", "-n", 5)
-        by_text = run_client("--text", "--host", server.endpoint, "-p", "Once", "-n", 5)
-    assert (done.returncode, done.stderr) == (by_text.returncode, by_text.stderr) == (0, "")
-    assert done.stdout == by_text.stdout

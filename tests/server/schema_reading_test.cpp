@@ -151,7 +151,7 @@ TEST(SchemaReading, EachFieldOfASchemaIsReadSo) {
   const ApiLimits open{.open_objects = true};
   for (const std::string& fields : {
            R"("guided_json": )" + kOpen,
-           R"("guided_json": "{\"properties\":{\"a\":{}}}")",
+           std::string(R"("guided_json": "{\"properties\":{\"a\":{}}}")"),
            R"("json_schema": )" + kOpen,
            R"("structured_outputs": {"json": )" + kOpen + "}",
            format + R"("json_object", "schema": )" + kOpen + "}",

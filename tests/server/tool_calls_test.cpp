@@ -60,9 +60,8 @@ TEST(ToolCalls, ParametersAreReadAsMeantUnlessTheFunctionIsNotStrict) {
              std::string(is_strict ? "true" : "false") + R"(, "parameters": {)" + schema +
              R"(}}}], "tool_choice": {"type": "function", "function": {"name": "f"}})");
     ASSERT_TRUE(request.ok()) << request.error().message;
-    EXPECT_EQ(
-        request->generation.grammar->text,
-        "{" + schema + (is_strict ? R"(,"additionalProperties":false,)" : ",") + kCompact);
+    EXPECT_EQ(request->generation.grammar->text,
+              "{" + schema + (is_strict ? R"(,"additionalProperties":false,)" : ",") + kCompact);
   }
 }
 
