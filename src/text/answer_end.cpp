@@ -43,7 +43,7 @@ std::vector<TokenId> answer_end_ids(const tokenizer::Tokenizer& tokenizer,
     if (const auto end = written_end(tokenizer, **chat_template)) ids.push_back(*end);
   }
   std::ranges::sort(ids);
-  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 
