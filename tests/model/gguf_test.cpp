@@ -219,12 +219,12 @@ TEST(GgufTensorsTest, CodesAreTheNumbersOfTheFile) {
 TEST(GgufTensorsTest, TypesThatAreNotReadAreRefusedToo) {
   const testing::TempFolder folder;
   GgufAssembler file = small_llama();
-  file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufQ3K, 320);
+  file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufIq3S, 320);
   file.data_bytes = 448;
   folder.write("model.gguf", file.bytes());
   const auto source = open_checkpoint(folder.path() + "/model.gguf");
   ASSERT_FALSE(source.ok());
-  EXPECT_THAT(source.error().message, HasSubstr("'blk.0.ffn_up.weight' is of the type Q3_K"));
+  EXPECT_THAT(source.error().message, HasSubstr("'blk.0.ffn_up.weight' is of the type IQ3_S"));
 }
 
 // Checked before memory is taken, as with the other formats.
