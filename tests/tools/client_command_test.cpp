@@ -48,7 +48,7 @@ TEST(ClientCommand, AsksForAKeyWhereOneIsNeeded) {
 }
 
 TEST(ClientCommand, IsTakenByAShellFromAnyFolder) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "it's mine";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "it's mine";
   std::filesystem::create_directories(folder);
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.parent_path());

@@ -62,7 +62,7 @@ TEST(EventsDeathTest, TheSecondSignalEndsTheProcess) {
         kill(getpid(), SIGTERM);
         pause();
       },
-      testing::KilledBySignal(SIGTERM), "");
+      ::testing::KilledBySignal(SIGTERM), "");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ HttpRequest plain_request(const http::request_header<>& header) {
   const std::size_t path_end = target.find('?');
   request.path = target.substr(0, path_end);
   if (path_end != std::string::npos) request.query = target.substr(path_end + 1);
-  while (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
+  while (request.path.size() > 2 && request.path.ends_with('/')) request.path.pop_back();
   for (const auto& field : header) {
     const bool is_host = authority && field.name() == http::field::host;
     request.fields.push_back(
