@@ -40,4 +40,6 @@ ServerInfo read_server_info(const std::string& json) {
   return info;
 }
 
+bool has_random_weights(const ServerInfo& info) { return info.model.starts_with("random:"); }
+
 }  // namespace lmtp::tools

@@ -22,4 +22,7 @@ struct ServerInfo {
 // `json`: the model_info of an answer to MODEL_INFO.
 ServerInfo read_server_info(const std::string& json);
 
+// Whether its model has random weights, and so no tokenizer.
+bool has_random_weights(const ServerInfo& info);
+
 }  // namespace lmtp::tools

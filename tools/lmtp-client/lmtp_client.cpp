@@ -16,6 +16,7 @@
 #include "client_options.h"
 #include "common/json_text.h"
 #include "common/progress_bar.h"
+#include "common/server_info.h"
 #include "line_editor.h"
 #include "lmtp/base/json.h"
 #include "lmtp/client/interrupts.h"
@@ -142,7 +143,7 @@ int talk(const ClientOptions& options, const tokenizer::Tokenizer* tokenizer,
       interrupts);
   if (!options.text && !options.chat && (tokenizer == nullptr || !repl_options.own_model)) {
     const auto info = link.ask_info();
-    const bool knows_text = info && info->knows_text;
+    const bool knows_text = info && info->knows_text && !has_random_weights(*info);
     // Without MODEL it is the demo's, whose server that may be.
     const bool fits = tokenizer != nullptr && info && info->vocab_size == tokenizer->vocab_size();
     if (knows_text && !fits) tokenizer = nullptr;

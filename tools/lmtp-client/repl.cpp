@@ -364,6 +364,12 @@ Result<void> Repl::check_tokenizer() {
   is_checked_ =
       options_.own_model ? of_model + kAddedMax >= of_tokenizer : of_model == of_tokenizer;
   if (is_checked_) return {};
+  if (has_random_weights(*info)) {  // whose answers mean nothing by any tokenizer
+    is_checked_ = true;
+    std::fprintf(stderr, "note: the tokenizer has %lld tokens, the server's random model %lld\n",
+                 static_cast<long long>(of_tokenizer), static_cast<long long>(of_model));
+    return {};
+  }
   return Error{ErrorCode::kInvalid,
                "the tokenizer has " + std::to_string(of_tokenizer) +
                    " tokens, the server's model '" + info->model + "' " + std::to_string(of_model) +
