@@ -22,6 +22,7 @@ std::string text_of(boost::beast::string_view view) { return {view.data(), view.
 // 3.2.2), leaves "/PATH" and returns "HOST:PORT", which stands in the place of the field Host.
 std::optional<std::string> take_authority(std::string& target) {
   const std::size_t scheme_end = target.find("://");
+  if (scheme_end == std::string::npos) return std::nullopt;
   const std::string_view scheme = std::string_view(target).substr(0, scheme_end);
   if (!equal_names(scheme, "http") && !equal_names(scheme, "https")) return std::nullopt;
   const std::size_t begin = scheme_end + 3;
