@@ -10,7 +10,7 @@ namespace lmtp::text {
 std::string TokenDecoder::push(TokenId token) {
   const tokenizer::Tokenizer& tokenizer = *options_.tokenizer;
   const std::string_view bytes = tokenizer.token_bytes(token);
-  if (bytes.empty() || (options_.skip_special_tokens && tokenizer.is_special(token))) return {};
+  if (bytes.empty() || !left_out(token).empty()) return {};
   const bool is_first = std::exchange(options_.at_start, false);
   return decoder_.push(is_first ? tokenizer.first_token_bytes(token) : bytes);
 }
@@ -56,11 +56,12 @@ StreamText::StreamText(TokenDecoder::Options options, std::shared_ptr<const Stop
 }
 
 StreamText::Piece StreamText::push(TokenId token, FinishReason reason) {
-  const std::string special(decoder_.left_out(token));
+  const std::string_view special = decoder_.left_out(token);
   Piece piece = cut(decoder_.push(token), reason);
   if (reason == FinishReason::kStop && matcher_ && matcher_->stops().has(special)) {
-    piece.text += std::exchange(held_, {}) + decoder_.finish() + (include_stop_ ? special : "");
-    return {std::move(piece.text), special};
+    piece.text += std::exchange(held_, {}) + decoder_.finish();
+    if (include_stop_) piece.text += special;
+    return {std::move(piece.text), std::string(special)};
   }
   if (reason == FinishReason::kNone || piece.stop_text) return piece;
   piece.text += std::exchange(held_, {}) + decoder_.finish();

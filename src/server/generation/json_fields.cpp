@@ -63,7 +63,7 @@ void JsonFields::fail(std::string whole) {
 
 const Json* JsonFields::given(std::string_view field) const {
   const Json* value = find(field);
-  return value != nullptr && value->is_string() && is_empty_json(*value) ? nullptr : value;
+  return value != nullptr && *value == "" ? nullptr : value;
 }
 
 bool JsonFields::boolean(std::string_view field, bool absent) {

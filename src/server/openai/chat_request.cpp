@@ -35,7 +35,8 @@ Error of_messages(const Error& error) {
 }
 
 // The text of the last message, or of the last part of it that is one; null: it has none.
-OrderedJson* text_of_last(OrderedJson& messages) {
+template <typename Messages>
+auto text_of_last(Messages& messages) -> decltype(&messages.back()) {
   if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return nullptr;
   const auto content = messages.back().find("content");
   if (content == messages.back().end()) return nullptr;
@@ -184,8 +185,7 @@ Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits
   const Json& messages = *fields.find("messages");
   const std::string* role = find_json_text(messages.back(), "role");
   if (echoes && role != nullptr && *role == "assistant") {
-    OrderedJson copy = ordered->at("messages");
-    const OrderedJson* text = text_of_last(copy);
+    const OrderedJson* text = text_of_last(ordered->at("messages"));
     if (text != nullptr) request.answer.opening = text->get<std::string>();
   }
   set_prompt(std::move(input), generation);
