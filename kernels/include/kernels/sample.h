@@ -50,8 +50,8 @@ struct SampleRow : DrawParams {
 // none does.
 constexpr float penalized(float logit, const DrawParams& by, std::int32_t count) {
   logit = logit > 0.0F ? logit / by.repetition_penalty : logit * by.repetition_penalty;
-  if (count == 0) return logit;
-  return logit - (by.presence_penalty + by.frequency_penalty * static_cast<float>(count));
+  const float of_count = by.presence_penalty + by.frequency_penalty * static_cast<float>(count);
+  return logit - (count == 0 ? 0.0F : of_count);
 }
 
 // Of a token whose logit is `exponent` * temperature above the greatest, so its weight e^exponent:
