@@ -49,10 +49,11 @@ def balancer(workers):
 @pytest.fixture(scope="module")
 def endless_workers(endless_model):
     options = ("--shutdown-timeout", "600")
+    patient = ("--worker-timeout", "600")  # a worker that starts again may take its time
     with (
         Worker(*options, model=endless_model) as a,
         Worker(*options, model=endless_model) as b,
-        Balancer([a, b], "--model", endless_model) as balancer,
+        Balancer([a, b], "--model", endless_model, *patient) as balancer,
     ):
         yield balancer, [a, b]
     assert balancer.exit_code == 0, balancer.log_tail
@@ -85,6 +86,14 @@ async def end_long_stream(s, endpoint):
     async with Socket(endpoint) as other:
         await other.send("GENERATE", **LONG | {"max_tokens": len(ids)})
         assert await other.finish(LONG["stream_id"]) == (ids, "length")
+
+
+async def moved(s):
+    """The notice that says so, or what came in its place."""
+    _, notice = await s.wait_for(
+        lambda kind, entry: entry.get("status") == "moved" or "error" in entry
+    )
+    assert notice == {"stream_id": LONG["stream_id"], "status": "moved"}
 
 
 def moves_of(s):
@@ -151,8 +160,7 @@ def test_a_stream_is_told_that_it_has_moved(endless_workers):
             await wait_all_up(balancer, len(workers))
             worker = await begin_long_stream(s, workers)
             worker.kill()
-            _, notice = await s.wait_for(lambda kind, entry: entry.get("status") == "moved")
-            assert notice == {"stream_id": LONG["stream_id"], "status": "moved"}
+            await moved(s)
             worker.revive()
             await s.token_of(LONG["stream_id"])
             await end_long_stream(s, balancer.endpoint)
@@ -306,7 +314,7 @@ def test_a_worker_that_stands_still_loses_its_streams(endless_workers):
         async with Socket(balancer.endpoint) as s:
             worker = await begin_long_stream(s, workers)
             worker.pause()
-            await s.wait_for(lambda kind, entry: entry.get("status") == "moved")
+            await moved(s)
             await s.token_of(LONG["stream_id"])
             worker.proceed()
             await end_long_stream(s, balancer.endpoint)

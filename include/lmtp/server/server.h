@@ -165,7 +165,8 @@ class Server {
   // The TCP port that was opened.
   std::uint16_t port() const;
 
-  // No new connections from now on; those that are open go on.
+  // No new connections once it returns; those that are open go on. REQUIRES: started; not an io
+  // thread.
   void stop_accepting();
 
   // Closes what is open (code 1001) and joins the io threads. Connections get until `deadline` to

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <string>
 #include <utility>
 
@@ -110,11 +111,14 @@ void Listener::start() {
 
 void Listener::stop() {
   file_.remove();
-  asio::post(acceptor_.get_executor(), [self = shared_from_this()] {
+  std::promise<void> closed;
+  asio::post(acceptor_.get_executor(), [&] {
     error_code ignored;
-    self->acceptor_.close(ignored);
-    self->retry_timer_.cancel();
+    acceptor_.close(ignored);
+    retry_timer_.cancel();
+    closed.set_value();
   });
+  closed.get_future().wait();
 }
 
 void Listener::accept() {
@@ -126,7 +130,10 @@ void Listener::accept() {
 }
 
 void Listener::on_accepted(error_code error, Socket socket) {
-  if (!acceptor_.is_open()) return;
+  if (!acceptor_.is_open()) {
+    if (!error) on_socket_(std::move(socket));  // it came before the end
+    return;
+  }
   if (error) {
     log::warning("cannot accept a connection: " + error.message());
     retry_timer_.expires_after(kAcceptRetry);
