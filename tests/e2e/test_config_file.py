@@ -75,6 +75,7 @@ MISTAKES = {
     "force = 1": ("{}:1: ", "true or false"),
     'host = ["a", "b"]': ("{}:1: ", "no list"),
     'kv-cache = ""': ("{}:1: ", "leave it out"),
+    "api-key = []": ("{}:1: ", "api-key", "leave it out"),
     "host = true": ("{}:1: ", "no flag"),
     "port = 2020-01-01": ("{}:1: ", "port"),
     'allow-origin = ["http://a", ["http://b"]]': ("{}:1: ", "allow-origin"),

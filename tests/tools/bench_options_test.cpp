@@ -146,6 +146,7 @@ TEST(BenchOptions, SaysWhatDoesNotGoTogether) {
                          {{"--dataset-name", "lmql", "--score"}, "--lmql-pattern scores"},
                          {{"--prompt", "[]"}, "is empty"},
                          {{"--max-concurrency", "0"}, "range"},
+                         {{"--api-key", ""}, "it is empty"},
                          {{"--max-concurrency", "8,x"}, "x"},
                          {{"--nothing"}, "--help shows the options"}}) {
     const std::string error = mistake(arguments);

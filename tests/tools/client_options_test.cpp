@@ -45,7 +45,8 @@ TEST(ClientOptions, RetriesStopsAndText) {
   for (const std::vector<const char*>& wrong : {std::vector<const char*>{"--retry=0"},
                                                 {"--text", "--encode"},
                                                 {"--text", "--tokenizer", "demo"},
-                                                {"--host", "unix:"}}) {
+                                                {"--host", "unix:"},
+                                                {"--api-key", ""}}) {
     std::vector<const char*> arguments = {"lmtp-client"};
     arguments.insert(arguments.end(), wrong.begin(), wrong.end());
     const auto result = parse_client_options(static_cast<int>(arguments.size()), arguments.data());

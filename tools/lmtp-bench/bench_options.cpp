@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/checks.h"
 #include "common/json_text.h"
 #include "common/split_host.h"
 #include "lmql_programs.h"
@@ -60,6 +61,7 @@ void add_server_options(CLI::App& app, BenchOptions& options, Words& words) {
   app.add_option("--port", words.port, "its port (8080; of wss:// 443)")->group(group);
   app.add_option("--api-key", words.security.api_key, "the key that it asks for")
       ->envname("LMTP_API_KEY")
+      ->check(not_empty, "")
       ->group(group);
   app.add_option("--cacert", words.security.ca_file,
                  "with wss://: PEM file of who signed its certificate (the system's)")

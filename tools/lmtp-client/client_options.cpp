@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/split_host.h"
 #include "lmtp/base/version.h"
 #include "lmtp/request/sampling_table.h"
@@ -129,7 +130,8 @@ void add_server_options(CLI::App& app, ClientOptions& options, std::string& host
                  "will do");
   app.add_option("--port", options.port, "its port (8080; of wss:// 443)");
   app.add_option("--api-key", security.api_key, "the key that the server asks for")
-      ->envname("LMTP_API_KEY");
+      ->envname("LMTP_API_KEY")
+      ->check(not_empty, "");
   app.add_option("--cacert", security.ca_file,
                  "with wss://: PEM file of who signed the server's certificate (the system's)");
   app.add_flag("--insecure", security.insecure, "with wss://: take any certificate");

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/checks.h"
 #include "lmtp/base/result.h"
 
 namespace lmtp::tools {
@@ -122,6 +123,7 @@ void add_balance_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str();
   app.add_option("--worker-api-key", balance.security.api_key,
                  "The key that the workers ask for; who may list processes sees it")
+      ->check(not_empty, "")
       ->type_name("KEY");
   for (CLI::Option* option : app.get_options()) {
     if (!is_for_balancer(*option)) option->group("");  // not shown

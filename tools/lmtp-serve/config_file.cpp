@@ -18,7 +18,7 @@
 namespace lmtp::tools {
 namespace {
 
-constexpr std::string_view kSecrets[] = {"api-key"};
+constexpr std::string_view kSecrets[] = {"api-key", "worker-api-key"};
 
 bool is_secret(std::string_view name) {
   return std::ranges::find(kSecrets, name) != std::end(kSecrets);
@@ -92,6 +92,7 @@ std::string add_arguments(const CLI::Option& option, const std::string& key,
   const toml::array* const list = value.as_array();
   if (list == nullptr) return add(value);
   if (!takes_list(option)) return "takes one value, no list";
+  if (list->empty()) return "is an empty list; leave it out";
   for (const toml::node& item : *list) {
     if (std::string wrong = add(item); !wrong.empty()) return wrong;
   }
