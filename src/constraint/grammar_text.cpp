@@ -6,6 +6,7 @@
 
 #include "lmtp/base/json.h"
 #include "lmtp/constraint/gbnf.h"
+#include "lmtp/constraint/schema_forms.h"
 
 namespace lmtp::constraint {
 namespace {
@@ -79,7 +80,7 @@ Result<LibraryGrammar> to_library_grammar(const Grammar& grammar) {
     case Grammar::Kind::kJson:
       return LibraryGrammar{"json_schema", with_json_options(R"({"type":"object"})")};
     case Grammar::Kind::kJsonSchema:
-      return LibraryGrammar{"json_schema", with_json_options(grammar.text)};
+      return LibraryGrammar{"json_schema", with_json_options(to_known_form(grammar.text))};
     case Grammar::Kind::kLark:
       return LibraryGrammar{"lark", grammar.text};
     case Grammar::Kind::kGbnf: {

@@ -11,6 +11,7 @@ import sys
 import uuid
 from typing import Annotated, Any, Literal, Optional, Union
 
+import jsonschema
 import pydantic
 from pydantic import Field
 from servers import bin_dir
@@ -18,6 +19,7 @@ from servers import bin_dir
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "dev"))
 
+import grammar_check  # noqa: E402
 import grammar_streams  # noqa: E402
 from grammar_streams import lmtp  # noqa: E402
 
@@ -87,3 +89,48 @@ def test_what_finishes_is_valid_and_what_is_cut_may_go_on(demo):
     assert len(finished) >= len(TYPES)
     for stream in finished:
         models[stream.case["name"]].model_validate_json(stream.text)
+
+
+KEPT = {"type": "object", "additionalProperties": False}
+TAGGED = [{**KEPT, "properties": {"k": {"const": k}, "a": True}, "required": ["k"]} for k in "xy"]
+# What llguidance refuses as it is written.
+REWRITTEN = [
+    {"type": "string", "format": "byte"},
+    {"oneOf": [{"type": "integer"}, {"enum": ["a", "ab"]}, {"type": "null"}]},
+    {"oneOf": TAGGED},
+    {"oneOf": [{**KEPT, "properties": {"a": True}, "required": ["a"]},
+               {**KEPT, "properties": {"b": True}, "required": ["b"]}]},
+    {**KEPT, "properties": {"a": {"type": "integer"}, "b": True},
+     "dependentRequired": {"a": ["b"]}},
+    {**KEPT, "properties": {"k": True, "a": True, "b": True},
+     "dependentSchemas": {"a": {"required": ["b"], "properties": {"b": {"type": "boolean"}}}}},
+    {"type": "string", "not": {"enum": ["a", "", "x\ny", "\u00e9]"]}},
+    {"not": {"const": "ab"}, "type": ["string", "null"]},
+    {"type": ["integer", "boolean"], "not": {"enum": [1, True]}},
+    {"not": {"enum": [0.5, 5]}, "type": "number"},
+    {"not": {"type": ["object", "string", "number"]}},
+    {**KEPT, "properties": {"a": True, "b": True}, "not": {"required": ["a", "b"]}},
+    {"type": "string", "not": {"anyOf": [{"minLength": 3}, {"const": "b"}]}},
+    {"type": "number", "not": {"minimum": 1}},
+    {"type": "integer", "not": {"not": {"minimum": 1}}},
+]  # fmt: skip
+VALUES = [
+    None, True, False, 0, 1, 4, 5, 6, -1, 0.5, 0.75, "", "a", "ab", "abc", "b", "x\ny", "\u00e9]",
+    "\u00e9", "q", [], [1, "a"], {}, {"a": 1}, {"a": "x"}, {"b": 2}, {"b": True}, {"a": 1, "b": 2},
+    {"a": 1, "b": True}, {"k": "x"}, {"k": "y", "a": 0}, {"k": "z"}, {"k": 1, "a": 2, "b": False},
+]  # fmt: skip
+
+
+def test_what_is_rewritten_has_the_same_values():
+    cases = []
+    for i, schema in enumerate(REWRITTEN):
+        judge = jsonschema.Draft202012Validator(schema)
+        tests = [{"data": value, "valid": judge.is_valid(value)} for value in VALUES]
+        assert {test["valid"] for test in tests} == {True, False}
+        cases.append({"name": str(i), "schema": schema, "tests": tests})
+    for case, answer in zip(cases, grammar_check.check(cases, GRAMMAR_CHECK, DEMO), strict=True):
+        assert "error" not in answer, (case["schema"], answer)
+        wanted = [t["valid"] for t in case["tests"] for _ in grammar_check.texts_of(t["data"])]
+        texts = [text for t in case["tests"] for text in grammar_check.texts_of(t["data"])]
+        wrong = [text for text, want, got in zip(texts, wanted, answer["taken"]) if want != got]
+        assert wrong == [], case["schema"]

@@ -29,6 +29,8 @@ SOURCES = ["tests/fuzz/parse_fuzz.cpp", "src/base/*.cpp", "src/protocol/*.cpp",
            "src/request/*.cpp"]  # fmt: skip
 HTTP_SOURCES = [
     "tests/server/http_fuzz.cpp", "src/base/*.cpp", "src/request/*.cpp",
+    "src/constraint/excluding_schemas.cpp", "src/constraint/negated_schema.cpp",
+    "src/constraint/schema_forms.cpp",
     "src/server/access/key_file.cpp", "src/server/generation/encode_text.cpp",
     "src/server/generation/json_fields.cpp", "src/server/generation/read_grammar.cpp",
     "src/server/http/message.cpp", "src/server/http/routes.cpp", "src/server/net/mailroom.cpp",

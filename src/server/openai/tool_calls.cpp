@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "generation/schema_reading.h"
+#include "lmtp/constraint/schema_forms.h"
 #include "request.h"
 
 namespace lmtp::server {
@@ -90,6 +91,9 @@ void call_named(JsonFields& fields, const std::vector<Function>& functions, cons
 
 // {"name": "f", "arguments": {...}}, one of the functions.
 void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAiRequest& request) {
+  std::size_t num_bytes = 0;
+  for (const Function& function : functions) num_bytes += function.parameters.size();
+  const bool is_too_much = num_bytes > kMaxGrammarBytes;  // and will be refused
   std::string start = "start: ";
   std::string rules;
   for (const Function& function : functions) {
@@ -99,7 +103,8 @@ void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAi
     rules += "call_" + number + ": ";
     append_json_string(opening, rules);
     rules += " arguments_" + number + " \"}\"\narguments_" + number + ": %json " +
-             function.parameters + "\n";
+             (is_too_much ? function.parameters : constraint::to_known_form(function.parameters)) +
+             "\n";
     request.answer.tools.calls.push_back({std::move(opening), function.name});
   }
   request.answer.tools.closing = "}";
