@@ -208,6 +208,7 @@ HttpRoutes& Server::routes() { return impl_->context->routes; }
 std::uint16_t Server::port() const { return impl_->tcp->port(); }
 
 void Server::stop_accepting() {
+  if (impl_->threads.empty()) return;
   impl_->tcp->stop();
   impl_->local->stop();
   if (impl_->lines) impl_->lines->stop_reading();

@@ -5,7 +5,7 @@
 
 namespace lmtp::tools {
 
-// Where nothing is no value, as of a key: a variable that was not set must not turn it off.
+// For keys: a variable that was not set must not turn them off.
 inline std::string not_empty(const std::string& value) {
   return value.empty() ? "it is empty; give a value, or leave it out" : "";
 }

@@ -210,9 +210,9 @@ int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind 
   events.stop_catching();
   log::info("stopping; a second signal stops at once");
   const std::chrono::milliseconds grace(options.shutdown_timeout_ms);
-  notify("STOPPING=1\nSTATUS=draining\n" + extend_timeout(grace + kStopPatience));
   // The manager keeps its sockets: who connects from now on waits for the server that comes next.
   if (options.on_stdio || options.has_given_sockets()) server.stop_accepting();
+  notify("STOPPING=1\nSTATUS=draining\n" + extend_timeout(grace + kStopPatience));
   return stop(models, server, options.shutdown_timeout_ms, 0);
 }
 

@@ -37,8 +37,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
   bool on_loopback() const { return on_loopback_; }
 
   void start();
-  // Returns when no further connection is accepted: who connects later waits for another listener of
-  // the same socket. REQUIRES: io threads run; this is none of them.
+  // Returns when no further connection is accepted: who connects later waits for another listener
+  // of the same socket. REQUIRES: io threads run; this is none of them.
   void stop();
 
  private:
