@@ -117,10 +117,10 @@ void add_param_options(CLI::App& app, ClientOptions& options, Words& params) {
   app.add_option("--controller", options.params.controller,
                  "the AICI controller that decides on the tokens: a tag, or a module's id");
   app.add_option("--controller-arg", options.params.controller_arg, "its argument");
-  app.add_flag("--retry{3}", options.retry_attempts,
-               "go on exactly with what is lost with its connection, or fails by an error that may "
-               "pass: so many tries in a row without a new token (3)");
-  options.retry_attempts = 1;  // add_flag has made it 0
+  app.add_flag_function(
+      "--retry{3}", [&options](std::int64_t attempts) { options.retry_attempts = attempts; },
+      "go on exactly with what is lost with its connection, or fails by an error that may "
+      "pass: so many tries in a row without a new token (3)");
 }
 
 void add_server_options(CLI::App& app, ClientOptions& options, std::string& host,

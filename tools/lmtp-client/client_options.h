@@ -26,10 +26,10 @@ struct ClientOptions {
   std::optional<std::string> prompt;
   std::optional<std::string> score;
   ReplParams params;
-  int retry_attempts = 1;  // 1: what fails is not asked again
-  bool text = false;       // the server encodes and decodes
-  bool chat = false;       // prompts are messages of a chat
-  std::string system;      // its system message; empty: none
+  std::int64_t retry_attempts = 1;  // 1: what fails is not asked again
+  bool text = false;                // the server encodes and decodes
+  bool chat = false;                // prompts are messages of a chat
+  std::string system;               // its system message; empty: none
   bool json =
       false;  // texts of --encode and --decode are JSON strings, so that lines may end in them
   bool raw = false;

@@ -137,7 +137,7 @@ int talk(const ClientOptions& options, const tokenizer::Tokenizer* tokenizer,
 
   client::Interrupts interrupts;
   client::RetryOptions retry;
-  retry.attempts = options.retry_attempts;
+  retry.attempts = static_cast<int>(options.retry_attempts);
   ServerLink link(
       {options.host, options.port, name_for_server(options.model), retry, options.security},
       interrupts);
