@@ -191,6 +191,8 @@ inline void finish_panels(const LinearWork& work, std::int64_t first, int count,
       return finish_panels_with<kType, Activation::kGeluErf>(work, first, count, sums);
     case Activation::kRelu:
       return finish_panels_with<kType, Activation::kRelu>(work, first, count, sums);
+    case Activation::kSquaredRelu:
+      return finish_panels_with<kType, Activation::kSquaredRelu>(work, first, count, sums);
     case Activation::kSilu:
       return finish_panels_with<kType, Activation::kSilu>(work, first, count, sums);
   }

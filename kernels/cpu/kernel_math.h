@@ -99,6 +99,8 @@ inline F gelu_erf(F x) {
       return gelu_erf(v);
     case Activation::kRelu:
       return greater_of(zero(), v);
+    case Activation::kSquaredRelu:
+      return multiply(greater_of(zero(), v), greater_of(zero(), v));
     case Activation::kSilu:
       return silu(v);
   }

@@ -56,6 +56,8 @@ double activate(Activation activation, double x) {
       return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
     case Activation::kRelu:
       return std::max(x, 0.0);
+    case Activation::kSquaredRelu:
+      return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::kSilu:
       return x / (1.0 + std::exp(-x));
   }

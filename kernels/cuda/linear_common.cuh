@@ -43,6 +43,8 @@ __device__ inline float activate(float x) {
     return 0.5F * x * (1.0F + erff(0.70710678118654752F * x));
   } else if constexpr (kActivation == Activation::kRelu) {
     return x < 0.0F ? 0.0F : x;
+  } else if constexpr (kActivation == Activation::kSquaredRelu) {
+    return x < 0.0F ? 0.0F : x * x;
   } else if constexpr (kActivation == Activation::kSilu) {
     return divide_fast(x, 1.0F + expf(-x));
   } else {
@@ -70,6 +72,9 @@ __device__ void activate_all(Activation activation, float (&values)[kCount]) {
       break;
     case Activation::kRelu:
       activate_all<Activation::kRelu>(values);
+      break;
+    case Activation::kSquaredRelu:
+      activate_all<Activation::kSquaredRelu>(values);
       break;
     case Activation::kSilu:
       activate_all<Activation::kSilu>(values);

@@ -72,6 +72,7 @@ std::string numerics_id(const AgentOptions& options, const kernels::Backend& bac
   hash.add(dtype_name(options.weight_type));
   hash.add(kv_dtype_name(kv_type(options)));
   hash.add(backend.name);
+  if (options.config.tied_embeddings) hash.add("tied");
   if (options.num_ranks > 1) hash.add("ranks " + std::to_string(options.num_ranks));
   if (options.cuda_device.has_value()) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);

@@ -68,6 +68,25 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
   return description;
 }
 
+model::ConfigOptions config_options(const ModelOptions& options) {
+  return {.force = options.force,
+          .context_length = options.context_length,
+          .tie_embeddings = options.tie_embeddings};
+}
+
+// With what its weights say of its head, where they are there already: their names alone, or what
+// they hold, which may be gigabytes. What else is wrong with them is for the one who loads them.
+Result<model::ModelConfig> config_of(const ModelSource& source, const ModelOptions& options,
+                                     bool reads_head) {
+  auto config = model::load_model_config(source, config_options(options));
+  if (!config || !config->settles_head) return config;
+  auto file = model::open_checkpoint(source.folder);
+  if (!file) return config;
+  const auto weights = model::dequantized(std::move(*file), config->quantization);
+  const Result<void> settled = model::settle_head(*weights, reads_head, *config);
+  return settled ? config : settled.error();
+}
+
 Result<std::optional<kernels::ElementType>> kv_cache_type_of(const std::string& option,
                                                              const agent::AgentOptions& agent) {
   auto type = parse_kv_cache_dtype(option);
@@ -160,7 +179,7 @@ Result<registry::ServedModel> HubModelFactory::find(const std::string& name) {
   hub::FetchOptions here;
   here.allow_download = false;
   const auto source = resolve_name(name, policy_, here);
-  if (source) return make(*source);
+  if (source) return make(*source, one_model_);
   if (!may_download(name, policy_) || !may_be_on_hub(name)) return source.error();
   return Error{
       ErrorCode::kNotFound,
@@ -176,12 +195,14 @@ Result<registry::ServedModel> HubModelFactory::fetch(const std::string& name,
   options.accept_config = [&](const std::string& folder) { return accept(name, folder); };
   options.accept_weights = [&](const std::string& folder,
                                const std::vector<WeightHeader>& headers) -> Result<void> {
-    const auto config = model::read_model_config(
-        folder, {.force = options_.force, .context_length = options_.context_length});
+    auto config = model::read_model_config(folder, config_options(options_));
     if (!config) return config.error();
     auto headers_alone = model::open_headers(folder, headers);
     if (!headers_alone) return headers_alone.error();
     const auto tensors = model::dequantized(std::move(*headers_alone), config->quantization);
+    if (const auto settled = model::settle_head(*tensors, false, *config); !settled) {
+      return settled.error();
+    }
     const auto notes = model::check_tensors(*config, *tensors, options_.force);
     return notes ? Result<void>() : notes.error();
   };
@@ -190,7 +211,7 @@ Result<registry::ServedModel> HubModelFactory::fetch(const std::string& name,
   };
   const auto source = resolve_name(name, policy_, options);
   if (!source) return source.error();
-  return make(*source);
+  return make(*source, true);
 }
 
 // What is not supported, and what would never fit, is not downloaded.
@@ -198,7 +219,7 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
   ModelSource source;
   source.name = name;
   source.folder = folder;
-  const auto served = make(source);
+  const auto served = make(source, false);
   if (!served) return served.error();
   const registry::MemoryNeed& need = served->memory;
   const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
@@ -224,9 +245,9 @@ std::optional<std::int64_t> HubModelFactory::free_bytes() const {
   return agent::available_memory_bytes(cuda_device_, options_.tensor_parallel_size);
 }
 
-Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) const {
-  const Result<model::ModelConfig> config = model::load_model_config(
-      source, {.force = options_.force, .context_length = options_.context_length});
+Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source,
+                                                    bool is_loaded) const {
+  const Result<model::ModelConfig> config = config_of(source, options_, is_loaded);
   if (!config) return config.error();
   const int longest = options_.context_length > 0
                           ? std::min(options_.context_length, config->context_length)

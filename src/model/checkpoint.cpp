@@ -43,6 +43,13 @@ constexpr Quantisation kQuantisations[] = {
     {"weight.absmax", "bitsandbytes"},
     {"W_q", "HQQ"},
 };
+// A tensor of the first layer, and the embedding that stands beside the layers.
+constexpr std::pair<std::string_view, std::string_view> kEmbeddings[] = {
+    {"h.0.attn.c_attn.weight", "wte.weight"},
+    {"layers.0.attention.query_key_value.weight", "embed_in.weight"},
+    {"layers.0.self_attn.o_proj.weight", "embed_tokens.weight"},
+    {"layers.0.self_attn.out_proj.weight", "embed_tokens.weight"},
+};
 // The index: from a tensor's name to its file.
 using WeightMap = std::map<std::string, std::string>;
 using OpenFile = std::function<Result<std::unique_ptr<WeightsFile>>(const std::string& path)>;
@@ -82,6 +89,31 @@ class Checkpoint : public TensorSource {
     return {};
   }
 
+  // safetensors keeps one of a tensor's names: where that is a tied head's, it gets the embedding's
+  // in front of the layers. Not where there are several heads, or prefixes of layers.
+  void name_embedding() {
+    std::set<std::string> embeddings;
+    std::vector<std::string> heads;
+    for (const auto& [name, entry] : entries_) {
+      for (const char* leaf : {"embed_tokens.weight", "wte.weight", "embed_in.weight"}) {
+        if (name.ends_with(leaf)) return;
+      }
+      if (name.ends_with("lm_head.weight") || name.ends_with("embed_out.weight")) {
+        heads.push_back(name);
+      }
+      if (name.find("vision") != std::string::npos) continue;
+      for (const auto& [layer, leaf] : kEmbeddings) {
+        if (name.ends_with(layer)) {
+          embeddings.insert(name.substr(0, name.size() - layer.size()) + std::string(leaf));
+        }
+      }
+    }
+    if (heads.size() != 1 || embeddings.size() != 1) return;
+    auto node = entries_.extract(heads.front());
+    node.key() = *embeddings.begin();
+    entries_.insert(std::move(node));
+  }
+
   std::string origin() const override { return origin_; }
 
   std::vector<std::string> names() const override {
@@ -108,24 +140,29 @@ class Checkpoint : public TensorSource {
                     shape_text(spec.shape) + quantisation(spec.name));
     }
     SourceTensor result;
+    bool is_double = false;
     if (entry.type == "F32") {
       result.type = kernels::ElementType::kF32;
     } else if (entry.type == "F16") {
       result.type = kernels::ElementType::kF16;
     } else if (entry.type == "BF16") {
       result.type = kernels::ElementType::kBF16;
+    } else if (entry.type == "F64") {
+      is_double = true;  // rounded to float32
     } else {
       const char* kind = entry.type.starts_with("F8_") ? " (FP8 weights)" : "";
-      return broken("its type is " + entry.type + kind + "; F32, F16 and BF16 are supported" +
+      return broken("its type is " + entry.type + kind + "; F64, F32, F16 and BF16 are supported" +
                     quantisation(spec.name));
     }
-    const auto needed = static_cast<std::uint64_t>(spec.num_elements()) *
-                        static_cast<std::uint64_t>(kernels::element_size(result.type));
+    const auto needed =
+        static_cast<std::uint64_t>(spec.num_elements()) *
+        (is_double ? sizeof(double)
+                   : static_cast<std::uint64_t>(kernels::element_size(result.type)));
     if (entry.size != needed) {
       return broken("it has " + std::to_string(entry.size) + " bytes, and its shape needs " +
                     std::to_string(needed));
     }
-    result.read = reader_of(entry);
+    result.read = is_double ? rounded(reader_of(entry)) : reader_of(entry);
     return result;
   }
 
@@ -156,6 +193,18 @@ class Checkpoint : public TensorSource {
                      entry.file->path() + ": a tensor has fewer bytes than its shape needs"};
       }
       return entry.file->read(entry.begin + first, count, to);
+    };
+  }
+
+  // Reads float64 as float32. REQUIRES: whole elements are asked for.
+  static TensorReader rounded(TensorReader doubles) {
+    return [doubles = std::move(doubles)](std::uint64_t first, std::size_t count,
+                                          void* to) -> Result<void> {
+      std::vector<double> values(count / sizeof(float));
+      const auto read = doubles(2 * first, values.size() * sizeof(double), values.data());
+      auto* out = static_cast<float*>(to);
+      for (std::size_t i = 0; i < values.size(); ++i) out[i] = static_cast<float>(values[i]);
+      return read;
     };
   }
 
@@ -223,6 +272,7 @@ Result<WeightMap> read_index(const std::string& index_path) {
 Result<std::unique_ptr<TensorSource>> open_single(const std::string& path, const OpenFile& open) {
   auto checkpoint = std::make_unique<Checkpoint>(path);
   if (const auto added = checkpoint->add_file(path, open); !added.ok()) return added.error();
+  checkpoint->name_embedding();
   return std::unique_ptr<TensorSource>(std::move(checkpoint));
 }
 
@@ -241,6 +291,7 @@ Result<std::unique_ptr<TensorSource>> open_sharded(const std::string& folder,
   if (const auto checked = checkpoint->check_index(*weight_map); !checked.ok()) {
     return checked.error();
   }
+  checkpoint->name_embedding();
   return std::unique_ptr<TensorSource>(std::move(checkpoint));
 }
 

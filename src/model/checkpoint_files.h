@@ -37,6 +37,9 @@ Result<TensorEntries> read_pickled(const WeightsFile& file);
 // Whether a tensor of this name may be unused, or be in the index but not in the files.
 bool is_ignorable_tensor(std::string_view name, bool has_tied_head);
 
+// Whether it has no elements, as what training leaves in a file besides the model.
+bool is_empty_tensor(const TensorSource& weights, const std::string& name);
+
 // The tensors of a GGUF file.
 Result<std::unique_ptr<TensorSource>> open_gguf(const std::string& path);
 

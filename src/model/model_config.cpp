@@ -170,6 +170,7 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
     auto config = parse_config(metadata->json);
     if (!config.ok()) return config;
     config->quantization = std::move(metadata->quantization);
+    config->tied_embeddings = options.tie_embeddings.value_or(config->tied_embeddings);
     tidy_eos_ids(*config);
     return config;
   }
@@ -177,6 +178,13 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
   if (!json.ok()) return json.error();
   auto config = parse_config(*json);
   if (!config.ok()) return config;
+  // A larger model's is true where its config.json does not say.
+  const bool outer_ties =
+      !config->outer_model_type.empty() && json->boolean("tie_word_embeddings", true);
+  if (json->error().has_value()) return *json->error();
+  config->settles_head =
+      !options.tie_embeddings.has_value() && (config->tied_embeddings || outer_ties);
+  config->tied_embeddings = options.tie_embeddings.value_or(config->tied_embeddings);
   const std::string generation_path = folder + "/generation_config.json";
   std::error_code code;
   if (std::filesystem::exists(generation_path, code)) {

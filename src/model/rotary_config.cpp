@@ -189,12 +189,15 @@ const RotaryKind kKinds[] = {
      {"short_factor", "long_factor", "factor", "attention_factor", kOriginalContext}},
 };
 constexpr std::string_view kCommonKeys[] = {"rope_type", "type", "rope_theta",
-                                            "partial_rotary_factor"};
+                                            "partial_rotary_factor",
+                                            // of images and videos: a text's positions are one
+                                            "mrope_section", "mrope_interleaved"};
 
 const RotaryKind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
   const auto name_of = [&](const char* key, const std::string& fallback) {
     const std::string name = settings.text(key, fallback);
     const bool is_old = keys.default_short_context > 0 && name == "yarn";
+    if (name == "mrope") return std::string("default");
     return is_old || name == "su" ? std::string("longrope") : name;
   };
   const std::string name = name_of("rope_type", settings.text("type", "default"));
@@ -295,7 +298,15 @@ void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys
   auto settings = find_settings(json);
   const int dimensions = rotary_dimensions(json, settings, config.head_dim, keys);
   double theta = json.number(keys.theta, 10000.0);
-  if (settings.has_value()) theta = settings->number("rope_theta", theta);
+  if (settings.has_value()) {
+    const double own = settings->number("rope_theta", theta);
+    if (own != theta && json.is_set(keys.theta)) {
+      json.refuse_unless_forced(std::string(keys.theta) +
+                                ": differs from the rope_theta of the rotary settings, which "
+                                "transformers 5 takes and transformers 4 does not; keep one");
+    }
+    theta = own;
+  }
   if (!(theta > 1.0)) json.refuse(std::string(keys.theta) + ": a number above 1 is expected");
   if (json.error().has_value()) return;
   for (int i = 0; i < dimensions; i += 2) {

@@ -13,11 +13,17 @@ namespace {
 // Ignored: tables that other programs save with the weights and that are computed from the config
 // here, masks of a cross-attention without weights, and a format's version (fairseq's, in OPT).
 constexpr std::string_view kHarmless[] = {
-    ".rotary_emb.inv_freq",        ".rotary_emb.cos_cached",
-    ".rotary_emb.sin_cached",      ".attn.bias",
-    ".attn.masked_bias",           ".attention.bias",
-    ".attention.masked_bias",      ".crossattention.bias",
-    ".crossattention.masked_bias", "decoder.version",
+    ".rotary_emb.inv_freq",
+    ".rotary_emb.cos_cached",
+    ".rotary_emb.sin_cached",
+    ".attn.bias",
+    ".attn.masked_bias",
+    ".attention.bias",
+    ".attention.masked_bias",
+    ".crossattention.bias",
+    ".crossattention.masked_bias",
+    "decoder.version",
+    ".position_ids",
 };
 
 // Forwards requests for their errors, records the names, and returns no data.
@@ -63,7 +69,23 @@ std::string part_of(std::string_view name) {
   return std::string(name.substr(0, name.find('.')));
 }
 
+// Whether it belongs to heads that predict further tokens ahead, which are no part of the language
+// model: "mtp.", or a layer more than config.json says, with their projection.
+bool is_of_further_tokens(const std::string& name, const std::vector<std::string>& names,
+                          int num_layers) {
+  if (name.starts_with("mtp.") || name.find(".mtp.") != std::string::npos) return true;
+  const std::string layer = "layers." + std::to_string(num_layers) + ".";
+  const std::size_t at = name.find(layer);
+  return at != std::string::npos &&
+         std::ranges::binary_search(names, name.substr(0, at) + layer + "eh_proj.weight");
+}
+
 }  // namespace
+
+bool is_empty_tensor(const TensorSource& weights, const std::string& name) {
+  const auto stored = weights.stored(name);
+  return stored.has_value() && std::ranges::find(stored->shape, 0) != stored->shape.end();
+}
 
 bool is_ignorable_tensor(std::string_view name, bool has_tied_head) {
   const auto ends_so = [&](std::string_view ending) { return name.ends_with(ending); };
@@ -80,9 +102,16 @@ Result<std::vector<std::string>> check_tensors(const ModelConfig& config, Tensor
       !stem.empty() && (!config.outer_model_type.empty() || stem.ends_with("language_model."));
   std::set<std::string> parts;
   std::vector<std::string> unknown;
-  for (const std::string& name : checkpoint.names()) {
-    if (source.asked.contains(name) || is_ignorable_tensor(name, config.tied_embeddings)) continue;
-    if (is_part && !name.starts_with(stem)) {
+  bool has_further_tokens = false;
+  const std::vector<std::string> names = checkpoint.names();
+  for (const std::string& name : names) {
+    if (source.asked.contains(name) || is_ignorable_tensor(name, config.tied_embeddings) ||
+        is_empty_tensor(checkpoint, name)) {
+      continue;
+    }
+    if (is_of_further_tokens(name, names, config.num_layers)) {
+      has_further_tokens = true;
+    } else if (is_part && !name.starts_with(stem)) {
       parts.insert(part_of(name));
     } else {
       unknown.push_back(name);
@@ -91,6 +120,9 @@ Result<std::vector<std::string>> check_tensors(const ModelConfig& config, Tensor
   std::vector<std::string> notes;
   if (!parts.empty()) {
     notes.push_back("the weights of " + list_names({parts.begin(), parts.end()}) + " are left out");
+  }
+  if (has_further_tokens) {
+    notes.emplace_back("the heads that predict further tokens ahead (mtp) are left out");
   }
   if (!unknown.empty()) {
     const std::string what = "tensors that a " + config.model_type + " model has no use for (" +

@@ -23,6 +23,7 @@ from servers import LmtpServe, bin_dir
 FAMILIES = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "families"
 FOLDER = FAMILIES / "llama3-tied"
 CASE = next(c for c in json.loads((FOLDER / "golden.json").read_text()) if c["kind"] == "greedy")
+EMBEDDING = "model.embed_tokens.weight"
 TIMEOUT_S = 60
 
 
@@ -153,9 +154,24 @@ def write_of_a_larger_model(folder, tensors):
               folder / "model.safetensors")
 
 
+def write_head_alone(folder, tensors):
+    """As safetensors' save_model does of two names of one tensor."""
+    head = {n: t for n, t in tensors.items() if n != EMBEDDING}
+    write_safetensors(folder, head | {"lm_head.weight": tensors[EMBEDDING]})
+
+
+def write_equal_head(folder, tensors):
+    write_safetensors(folder, tensors | {"lm_head.weight": tensors[EMBEDDING].clone()})
+
+
+def write_float64(folder, tensors):
+    write_safetensors(folder, {n: t.double() for n, t in tensors.items()})
+
+
 @pytest.mark.parametrize(
     "write",
     [
+        write_head_alone, write_equal_head, write_float64,
         write_of_a_larger_model, write_safetensors, write_sharded_safetensors, write_pickled,
         write_sharded_pickled, write_views, write_training_state, write_parameters,
         *(write_protocol(protocol) for protocol in (2, 3, 4, 5)), write_by_transformers,
@@ -167,6 +183,25 @@ def test_the_same_model_from_every_file(folder, tensors, write):
     assert [e["token"] for e in entries] == CASE["ids"]
     worst = max(abs(e["logprob"] - s["logprob"]) for e, s in zip(entries, CASE["steps"]))
     assert worst < 1e-4
+
+
+def test_a_tied_models_own_head_is_used(folder, tensors, tmp_path_factory):
+    """As by transformers 5, which both releases do where config.json ties nothing."""
+    own = torch.randn(tensors[EMBEDDING].shape, generator=torch.Generator().manual_seed(1))
+    write_safetensors(folder, tensors | {"lm_head.weight": own})
+    untied = tmp_path_factory.mktemp("untied")
+    save_file(tensors | {"lm_head.weight": own}, untied / "model.safetensors", {"format": "pt"})
+    config = json.loads((FOLDER / "config.json").read_text()) | {"tie_word_embeddings": False}
+    (untied / "config.json").write_text(json.dumps(config))
+    model = transformers.AutoModelForCausalLM.from_pretrained(untied, dtype=torch.float32)
+    with torch.no_grad():
+        scores = model(torch.tensor([CASE["prompt_ids"]])).logits[0, -1].log_softmax(-1)
+    first = greedy(folder, 1)[0]
+    assert first["token"] == int(scores.argmax()) != CASE["ids"][0]
+    assert first["logprob"] == pytest.approx(float(scores.max()), abs=1e-4)
+    info, log = info_and_log(folder)
+    assert "'lm_head.weight' differs from the embedding" in info["notes"][0]
+    assert "transformers 4 leaves it out" in log
 
 
 def test_half_precision_files_give_what_they_hold(folder, tensors):
@@ -356,7 +391,10 @@ class Lease:
 def test_a_checkpoint_that_shrinks_while_it_is_loaded_fails_alone(tmp_path, tensors):
     folder = tmp_path / "shrinking"
     folder.mkdir()
-    shutil.copy(FOLDER / "config.json", folder)
+    # Untied: of a tied model the weights are looked at before they are loaded.
+    config = json.loads((FOLDER / "config.json").read_text()) | {"tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = tensors | {"lm_head.weight": tensors[EMBEDDING].clone()}
     write_sharded_safetensors(folder, tensors)
 
     async def ask(server):

@@ -129,7 +129,7 @@ TEST_P(LinearTest, EqualsItsPlainTwin) {
   for_all([](Data& data) {
     for (const Activation activation :
          {Activation::kNone, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
-          Activation::kSilu}) {
+          Activation::kSquaredRelu, Activation::kSilu}) {
       for (const std::int64_t rows : {1, 7, 30}) {
         const auto expected = data.run(kernels::reference_backend(), 0, rows, activation, 1);
         const auto y = data.run(*GetParam(), 0, rows, activation, 2);

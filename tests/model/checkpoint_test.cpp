@@ -10,56 +10,22 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/worker_pool.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/weights.h"
 #include "temp_folder.h"
+#include "tiny_checkpoints.h"
 
 namespace lmtp {
 namespace {
 
-using model::TensorSpec;
-
-const char* const kTinyConfig =
-    R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 8, "n_embd": 4, "n_layer": 1,
-        "n_head": 2})";
-
-// Untied.
-const char* const kTinyLlama =
-    R"({"model_type": "llama", "vocab_size": 11, "hidden_size": 4, "intermediate_size": 6,
-        "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 8,
-        "tie_word_embeddings": false})";
-
-std::string file_of(std::string_view header, std::string_view data) {
-  const std::uint64_t size = header.size();
-  std::string file(sizeof(size), '\0');
-  std::memcpy(file.data(), &size, sizeof(size));
-  return file.append(header).append(data);
-}
-
-// A safetensors file of these tensors, of ones.
-std::string file_with(const std::vector<TensorSpec>& tensors) {
-  std::string header = R"({"__metadata__":{"format":"pt"})";
-  std::string data;
-  for (const TensorSpec& tensor : tensors) {
-    header += ",\"" + tensor.name + R"(":{"dtype":"F32","shape":[)";
-    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-      header += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
-    }
-    const std::size_t begin = data.size();
-    const std::vector<float> ones(static_cast<std::size_t>(tensor.num_elements()), 1.0F);
-    data.append(reinterpret_cast<const char*>(ones.data()), ones.size() * sizeof(float));
-    header +=
-        "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
-  }
-  return file_of(header + "}", data);
-}
-
-std::vector<TensorSpec> tensors_of(const char* config) {
-  const testing::TempFolder folder;
-  folder.write("config.json", config);
-  return *model::describe_tensors(*model::read_model_config(folder.path()));
-}
+using lmtp::testing::expect_said;
+using lmtp::testing::file_of;
+using lmtp::testing::file_with;
+using lmtp::testing::kTinyConfig;
+using lmtp::testing::kTinyLlama;
+using lmtp::testing::load_error;
+using lmtp::testing::tensors_of;
+using lmtp::testing::TensorSpec;
 
 // A whole safetensors file, with `edit` applied to the list of tensors.
 template <typename Edit>
@@ -73,35 +39,6 @@ std::string tiny_file() {
   return tiny_file([](std::vector<TensorSpec>&) {});
 }
 
-std::string load_error(const testing::TempFolder& folder, const char* json = kTinyConfig) {
-  folder.write("config.json", json);
-  const auto config = model::read_model_config(folder.path());
-  auto source = model::open_checkpoint(folder.path());
-  if (!source.ok()) return source.error().message;
-  const auto checked = model::check_tensors(*config, **source, false);
-  if (!checked.ok()) return checked.error().message;
-  kernels::WorkerPool pool(2);
-  int last_percent = -1;
-  const auto tensors = model::describe_tensors(*config);
-  std::int64_t num_elements = 0;
-  for (const TensorSpec& tensor : *tensors) num_elements += tensor.num_elements();
-  const auto store = model::make_host_store(pool, kernels::WeightType::kF32);
-  model::WeightLoader loader(**source, *store, num_elements,
-                             [&](int percent) { return (last_percent = percent) >= 0; });
-  model::SingleRank single;
-  const auto loaded =
-      model::make_causal_lm(*config, loader, {.max_tokens = 4, .communicator = single});
-  if (!loaded.ok()) return loaded.error().message;
-  EXPECT_EQ(last_percent, 100);
-  return "";
-}
-
-std::string load_error(const std::string& file, const char* json = kTinyConfig) {
-  const testing::TempFolder folder;
-  folder.write("model.safetensors", file);
-  return load_error(folder, json);
-}
-
 // What check_tensors says of the file: its notes, or its error.
 std::vector<std::string> check(const std::string& file, const char* json, bool force) {
   const testing::TempFolder folder;
@@ -111,10 +48,6 @@ std::vector<std::string> check(const std::string& file, const char* json, bool f
   const auto notes =
       model::check_tensors(*model::read_model_config(folder.path()), **source, force);
   return notes.ok() ? *notes : std::vector{notes.error().message};
-}
-
-void expect_error(const std::string& error, const char* part) {
-  EXPECT_NE(error.find(part), std::string::npos) << "'" << error << "' lacks '" << part << "'";
 }
 
 TEST(CheckpointTest, AWholeFileLoads) { EXPECT_EQ(load_error(tiny_file()), ""); }
@@ -164,22 +97,56 @@ TEST(CheckpointTest, TensorsThatNobodyAsksForAreRefused) {
   const std::string file = file_with(tensors);
   const char* const names =
       "(2: 'model.layers.0.self_attn.inner_attn_ln.weight', 'score.weight'); without them";
-  expect_error(load_error(file, kTinyLlama), names);
-  expect_error(load_error(file, kTinyLlama), "model.safetensors: holds tensors that a llama model");
-  expect_error(load_error(file, kTinyLlama), "(--force serves it all the same)");
+  expect_said(load_error(file, kTinyLlama), names);
+  expect_said(load_error(file, kTinyLlama), "model.safetensors: holds tensors that a llama model");
+  expect_said(load_error(file, kTinyLlama), "(--force serves it all the same)");
   const auto notes = check(file, kTinyLlama, true);
   ASSERT_EQ(notes.size(), 1U);
-  expect_error(notes[0], "served by --force");
-  expect_error(notes[0], names);
+  expect_said(notes[0], "served by --force");
+  expect_said(notes[0], names);
 }
 
 TEST(CheckpointTest, TablesAndTiedHeadsAreHarmless) {
   auto tensors = tensors_of(kTinyLlama);
   tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {}});
   EXPECT_EQ(load_error(file_with(tensors), kTinyLlama), "");
+  tensors.push_back({"model.embeddings.position_ids", {1, 8}, {}});
+  tensors.push_back({"model.layers.0.self_attn.empty", {0}, {}});
+  EXPECT_EQ(load_error(file_with(tensors), kTinyLlama), "");
   tensors = tensors_of(kTinyConfig);
   tensors.push_back({"lm_head.weight", {11, 4}, {}});
   EXPECT_EQ(load_error(file_with(tensors)), "");
+}
+
+TEST(CheckpointTest, HeadsOfFurtherTokensAreLeftOut) {
+  auto tensors = tensors_of(kTinyLlama);
+  tensors.push_back({"mtp.fc.weight", {4, 8}, {}});
+  tensors.push_back({"model.layers.1.eh_proj.weight", {4, 8}, {}});
+  tensors.push_back({"model.layers.1.self_attn.q_proj.weight", {4, 4}, {}});
+  const auto notes = check(file_with(tensors), kTinyLlama, false);
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0], "the heads that predict further tokens ahead (mtp) are left out");
+  // A layer more without their projection is one that config.json has forgotten.
+  std::erase_if(tensors,
+                [](const TensorSpec& one) { return one.name.ends_with("eh_proj.weight"); });
+  expect_said(check(file_with(tensors), kTinyLlama, false)[0], "(1: 'model.layers.1.self_attn");
+}
+
+TEST(CheckpointTest, Float64IsRounded) {
+  std::string header = R"({"x":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}})";
+  const double values[] = {0.5, 0.1, -3.0};
+  const std::string file = file_of(header, {reinterpret_cast<const char*>(values), sizeof(values)});
+  const testing::TempFolder folder;
+  folder.write("model.safetensors", file);
+  const auto source = model::open_checkpoint(folder.path());
+  ASSERT_TRUE(source.ok());
+  const auto tensor = (*source)->tensor({"x", {3}, {}});
+  ASSERT_TRUE(tensor.ok()) << tensor.error().message;
+  EXPECT_EQ(tensor->type, kernels::ElementType::kF32);
+  float read[2] = {};
+  ASSERT_TRUE(tensor->read(sizeof(float), sizeof(read), read).ok());
+  EXPECT_EQ(read[0], 0.1F);
+  EXPECT_EQ(read[1], -3.0F);
 }
 
 TEST(CheckpointTest, OtherPartsOfALargerModelAreLeftOut) {
@@ -194,7 +161,7 @@ TEST(CheckpointTest, OtherPartsOfALargerModelAreLeftOut) {
   // But not of the language model itself.
   tensors.push_back({"language_model.score.weight", {2, 4}, {}});
   notes = check(file_with(tensors), kTinyLlama, false);
-  expect_error(notes[0], "(1: 'language_model.score.weight')");
+  expect_said(notes[0], "(1: 'language_model.score.weight')");
 }
 
 TEST(CheckpointTest, WhatStandsInThePlaceOfATensorIsNamed) {
@@ -210,17 +177,17 @@ TEST(CheckpointTest, WhatStandsInThePlaceOfATensorIsNamed) {
     tensors.push_back({module + leaf, shape, {}});
     return load_error(file_with(tensors), kTinyLlama);
   };
-  expect_error(replaced("qweight", {1, 4}, false), "q_proj.weight' is missing; the file has");
-  expect_error(replaced("qweight", {1, 4}, false), "q_proj.qweight': a GPTQ or AWQ checkpoint");
-  expect_error(replaced("weight_packed", {1, 4}, false), "a compressed-tensors checkpoint");
-  expect_error(replaced("weight.absmax", {8, 1}, true), "a bitsandbytes checkpoint");
-  expect_error(replaced("w", {1}, false), "of its module there is 'model.layers.0.self_attn.q_pr");
-  expect_error(load_error(file_with({{"blk.0.attn_q", {4}, {}}, {"a", {1}, {}}})),
-               "'transformer.wte.weight' is missing; the names there are like 'a', 'blk.0.attn_q'");
-  expect_error(load_error(file_of(R"({"wte.weight":{"dtype":"F8_E4M3","shape":[11,4],)"
-                                  R"("data_offsets":[0,44]}})",
-                                  std::string(44, '\0'))),
-               "its type is F8_E4M3 (FP8 weights)");
+  expect_said(replaced("qweight", {1, 4}, false), "q_proj.weight' is missing; the file has");
+  expect_said(replaced("qweight", {1, 4}, false), "q_proj.qweight': a GPTQ or AWQ checkpoint");
+  expect_said(replaced("weight_packed", {1, 4}, false), "a compressed-tensors checkpoint");
+  expect_said(replaced("weight.absmax", {8, 1}, true), "a bitsandbytes checkpoint");
+  expect_said(replaced("w", {1}, false), "of its module there is 'model.layers.0.self_attn.q_pr");
+  expect_said(load_error(file_with({{"blk.0.attn_q", {4}, {}}, {"a", {1}, {}}})),
+              "'transformer.wte.weight' is missing; the names there are like 'a', 'blk.0.attn_q'");
+  expect_said(load_error(file_of(R"({"wte.weight":{"dtype":"F8_E4M3","shape":[11,4],)"
+                                 R"("data_offsets":[0,44]}})",
+                                 std::string(44, '\0'))),
+              "its type is F8_E4M3 (FP8 weights)");
 }
 
 TEST(CheckpointTest, AMissingTensorIsNamed) {
@@ -229,7 +196,7 @@ TEST(CheckpointTest, AMissingTensorIsNamed) {
       return tensor.name == "transformer.h.0.mlp.c_fc.bias";
     });
   });
-  expect_error(load_error(file), "tensor 'transformer.h.0.mlp.c_fc.bias' is missing");
+  expect_said(load_error(file), "tensor 'transformer.h.0.mlp.c_fc.bias' is missing");
 }
 
 TEST(CheckpointTest, AMisshapenTensorIsNamedWithBothShapes) {
@@ -240,55 +207,54 @@ TEST(CheckpointTest, AMisshapenTensorIsNamedWithBothShapes) {
       }
     }
   });
-  expect_error(load_error(file),
-               "tensor 'transformer.h.0.attn.c_attn.weight': its shape is [12, 4], and config.json "
-               "asks for [4, 12]");
+  expect_said(load_error(file),
+              "tensor 'transformer.h.0.attn.c_attn.weight': its shape is [12, 4], and config.json "
+              "asks for [4, 12]");
 }
 
 TEST(CheckpointTest, ATruncatedFileIsNamed) {
   const std::string whole = tiny_file();
   const std::string beyond = "beyond the end of the file: the file is truncated";
-  expect_error(load_error(whole.substr(0, whole.size() - 1)), beyond.c_str());
-  expect_error(load_error(whole.substr(0, whole.size() / 2)), "truncated");
-  expect_error(load_error(whole.substr(0, 100)), "or truncated: its header claims");
-  expect_error(load_error(whole.substr(0, 5)), "shorter than its header");
-  expect_error(load_error(std::string()), "empty");
+  expect_said(load_error(whole.substr(0, whole.size() - 1)), beyond.c_str());
+  expect_said(load_error(whole.substr(0, whole.size() / 2)), "truncated");
+  expect_said(load_error(whole.substr(0, 100)), "or truncated: its header claims");
+  expect_said(load_error(whole.substr(0, 5)), "shorter than its header");
+  expect_said(load_error(std::string()), "empty");
 }
 
 TEST(CheckpointTest, ACorruptHeaderIsNamed) {
-  expect_error(load_error(file_of("{\"a\":", "")), "the header is not a JSON object");
-  expect_error(load_error(file_of("[1]", "")), "the header is not a JSON object");
-  expect_error(load_error(file_of(R"({"a":{"dtype":"F32"}})", "")), "tensor 'a': dtype, shape");
-  expect_error(
+  expect_said(load_error(file_of("{\"a\":", "")), "the header is not a JSON object");
+  expect_said(load_error(file_of("[1]", "")), "the header is not a JSON object");
+  expect_said(load_error(file_of(R"({"a":{"dtype":"F32"}})", "")), "tensor 'a': dtype, shape");
+  expect_said(
       load_error(file_of(R"({"a":{"dtype":"F32","shape":["x"],"data_offsets":[0,0]}})", "")),
       "shape is not a list of sizes");
-  expect_error(
+  expect_said(
       load_error(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234")),
       "not two rising numbers");
   const std::string one = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   const std::string other = R"("b":{"dtype":"F32","shape":[1],"data_offsets":[)";
-  expect_error(load_error(file_of("{" + one + "," + one + "}", "1234")), "'a' is there twice");
-  expect_error(load_error(file_of("{" + one + "," + other + "8,12]}}", "123456789012")),
-               "tensor 'b' does not begin where the one before it ends");
-  expect_error(load_error(file_of("{" + one + "," + other + "2,6]}}", "123456")),
-               "tensor 'b' does not begin where the one before it ends");
-  expect_error(load_error(file_of("{" + one + "}", "123456")),
-               "2 bytes lie behind its last tensor");
+  expect_said(load_error(file_of("{" + one + "," + one + "}", "1234")), "'a' is there twice");
+  expect_said(load_error(file_of("{" + one + "," + other + "8,12]}}", "123456789012")),
+              "tensor 'b' does not begin where the one before it ends");
+  expect_said(load_error(file_of("{" + one + "," + other + "2,6]}}", "123456")),
+              "tensor 'b' does not begin where the one before it ends");
+  expect_said(load_error(file_of("{" + one + "}", "123456")), "2 bytes lie behind its last tensor");
   std::string claims = tiny_file();
   claims[7] = '\x7f';
-  expect_error(load_error(claims), "its header claims");
+  expect_said(load_error(claims), "its header claims");
 }
 
 TEST(CheckpointTest, SizesThatDoNotAddUpAreNamed) {
   // A vocabulary of 11 x 4 floats whose bytes are one element short.
-  expect_error(
+  expect_said(
       load_error(file_of(R"({"wte.weight":{"dtype":"F32","shape":[11,4],"data_offsets":[0,172]}})",
                          std::string(172, '\0'))),
       "it has 172 bytes, and its shape needs 176");
-  expect_error(
+  expect_said(
       load_error(file_of(R"({"wte.weight":{"dtype":"I8","shape":[11,4],"data_offsets":[0,44]}})",
                          std::string(44, '\0'))),
-      "its type is I8; F32, F16 and BF16 are supported");
+      "its type is I8; F64, F32, F16 and BF16 are supported");
 }
 
 TEST(CheckpointTest, AFileThatShrinksOrChangesBeforeItIsReadIsAnError) {
@@ -304,10 +270,10 @@ TEST(CheckpointTest, AFileThatShrinksOrChangesBeforeItIsReadIsAnError) {
   EXPECT_TRUE((*source)->check_unchanged().ok());
   std::filesystem::last_write_time(
       path, std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
-  expect_error((*source)->check_unchanged().error().message, "somebody wrote to it");
+  expect_said((*source)->check_unchanged().error().message, "somebody wrote to it");
   std::filesystem::resize_file(path, 0);
-  expect_error(tensor->read(0, sizeof(data), data).error().message,
-               "somebody writes to it; try again");
+  expect_said(tensor->read(0, sizeof(data), data).error().message,
+              "somebody writes to it; try again");
   // Half of the tensor is there.
   folder.write("model.safetensors", file);
   std::filesystem::resize_file(path, file.size() - 4);
@@ -319,18 +285,18 @@ TEST(CheckpointTest, AFileThatShrinksOrChangesBeforeItIsReadIsAnError) {
   const auto loaded = model::make_causal_lm(*model::read_model_config(folder.path()), loader,
                                             {.max_tokens = 4, .communicator = single});
   ASSERT_FALSE(loaded.ok());
-  expect_error(loaded.error().message, "somebody writes to it; try again");
+  expect_said(loaded.error().message, "somebody writes to it; try again");
 }
 
 TEST(CheckpointTest, APipeIsNotWaitedFor) {
   const testing::TempFolder folder;
   ASSERT_EQ(mkfifo((folder.path() + "/model.safetensors").c_str(), 0600), 0);
-  expect_error(load_error(folder), "model.safetensors: not a file");
+  expect_said(load_error(folder), "model.safetensors: not a file");
 }
 
 TEST(CheckpointTest, AFolderWithoutWeightsIsNamed) {
   const testing::TempFolder folder;
-  expect_error(load_error(folder), "no model.safetensors");
+  expect_said(load_error(folder), "no model.safetensors");
   EXPECT_EQ(model::open_checkpoint(folder.path()).error().code, ErrorCode::kNotFound);
   folder.write("model.safetensors", "{");
   EXPECT_EQ(model::open_checkpoint(folder.path()).error().code, ErrorCode::kInvalid);
@@ -357,7 +323,7 @@ TEST(CheckpointTest, AShardedCheckpointLoadsAndItsFaultsAreNamed) {
   };
   folder.write("model-00001-of-00002.safetensors", half(true));
   folder.write("model.safetensors.index.json", index(tensors.size()));
-  expect_error(load_error(folder), "model-00002-of-00002.safetensors: No such file");
+  expect_said(load_error(folder), "model-00002-of-00002.safetensors: No such file");
   folder.write("model-00002-of-00002.safetensors", half(false));
   EXPECT_EQ(load_error(folder), "");
   std::string more = index(tensors.size());
@@ -366,17 +332,17 @@ TEST(CheckpointTest, AShardedCheckpointLoadsAndItsFaultsAreNamed) {
   EXPECT_EQ(load_error(folder), "")
       << "a tied head was dropped, and the index is still the old one";
   folder.write("model.safetensors.index.json", index(3));
-  expect_error(load_error(folder),
-               ("tensor '" + tensors[3].name + "' is not in model-00001").c_str());
+  expect_said(load_error(folder),
+              ("tensor '" + tensors[3].name + "' is not in model-00001").c_str());
   folder.write("model-00001-of-00002.safetensors", tiny_file());
-  expect_error(load_error(folder), "model-00001-of-00002.safetensors too");
+  expect_said(load_error(folder), "model-00001-of-00002.safetensors too");
   folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "../secret"}})");
-  expect_error(load_error(folder), "weight_map names a file that is not beside it");
+  expect_said(load_error(folder), "weight_map names a file that is not beside it");
   std::filesystem::resize_file(folder.path() + "/model.safetensors.index.json",
                                (std::uintmax_t{64} << 20) + 1);
-  expect_error(load_error(folder), "larger than an index");
+  expect_said(load_error(folder), "larger than an index");
   folder.write("model.safetensors.index.json", "{}");
-  expect_error(load_error(folder), "not a JSON object with a weight_map");
+  expect_said(load_error(folder), "not a JSON object with a weight_map");
 }
 
 }  // namespace

@@ -124,6 +124,19 @@ TEST(FamilyConfigTest, KeysOfNoConcernAreIgnored) {
   }
 }
 
+TEST(FamilyConfigTest, GeluIsSpeltInManyWays) {
+  const auto activation = [](const std::string& name) {
+    return read(R"({"model_type": "llama", "hidden_act": ")" + name + "\"}")->activation;
+  };
+  for (const char* name :
+       {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}) {
+    EXPECT_EQ(activation(name), kernels::Activation::kGeluTanh) << name;
+  }
+  EXPECT_EQ(activation("gelu"), kernels::Activation::kGeluErf);
+  EXPECT_EQ(activation("gelu_python"), kernels::Activation::kGeluErf);
+  EXPECT_EQ(activation("relu2"), kernels::Activation::kSquaredRelu);
+}
+
 TEST(FamilyConfigTest, NullAndAbsentAreToldApart) {
   EXPECT_EQ(read(R"({"model_type": "mistral"})")->windows, std::vector<int>(32, 4096));
   EXPECT_EQ(read(R"({"model_type": "mistral", "sliding_window": null})")->windows,

@@ -101,7 +101,8 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
   EXPECT_EQ(pairs(R"("rope_parameters": {"rope_type": "default"})"), 2U);
   EXPECT_EQ(pairs(R"("partial_rotary_factor": 0.5)"), 2U) << "which no version reads";
   const auto config = read(neox + R"("rope_parameters": {"rope_theta": 10000.0,
-      "partial_rotary_factor": 0.5, "rope_type": "default"}})");
+      "partial_rotary_factor": 0.5, "rope_type": "default"}})",
+                           {.force = true});  // as the older theta differs
   expect_periods(config, {1.0F, 0.1F, 0.01F, 0.001F});
 
   const std::string phi = R"({"model_type": "phi3", "hidden_size": 64, "num_attention_heads": 4,
@@ -115,6 +116,17 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
                       {.force = true}),
                  {0.1F, 0.05623413F, 0.03162278F, 0.01778279F, 0.01F, 0.005623413F, 0.003162278F,
                   0.001778279F});
+}
+
+// Texts have one position in all three sections.
+TEST(RotaryConfigTest, SectionsOfImagesAreNoConcernOfTexts) {
+  const auto plain = read(llama(R"("rope_theta": 100.0)"));
+  for (const char* type : {"mrope", "default"}) {
+    const auto config = read(llama(R"("rope_theta": 100.0, "rope_scaling": {"type": ")" +
+                                   std::string(type) + R"(", "mrope_section": [2, 3, 3]})"));
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(config->rotary.inverse_periods, plain->rotary.inverse_periods);
+  }
 }
 
 TEST(RotaryConfigTest, AFileThatIsNoConfigIsNotParsed) {
@@ -150,9 +162,8 @@ TEST(RotaryConfigTest, SettingsByLayerType) {
 
 TEST(RotaryConfigTest, WhatIsNotKnownIsRefused) {
   const std::pair<const char*, const char*> kCases[] = {
-      {R"("rope_scaling": {"type": "mrope", "mrope_section": [1]})", "'mrope' is not supported"},
-      {R"("rope_scaling": {"type": "default", "mrope_section": [1]})",
-       "mrope_section: is no known"},
+      {R"("rope_theta": 99.0, "rope_parameters": {"rope_theta": 5000.0})",
+       "rope_theta: differs from the rope_theta of the rotary settings"},
       {R"("rope_scaling": {"type": "linear", "factor": 2, "beta_fast": 1})", "beta_fast: is no"},
       {R"("rope_parameters": {"rope_type": "yarn", "factor": 2, "llama_4_scaling_beta": 0.1})",
        "llama_4_scaling_beta"},

@@ -31,6 +31,9 @@ SHAPES = SHAPES | {
     )),
     "llava": ("Llava", GATED | dict(head_dim=8)),  # a Llama inside a larger model
     "qwen3-yarn": ("Qwen3", GATED | dict(head_dim=12, rope_scaling=YARN)),
+    "llama-relu2": ("Llama", GATED | dict(hidden_act="relu2")),
+    "llama-own-head": ("Llama", GATED | dict(tie_word_embeddings=True)),
+    "llava-outer-tied": ("Llava", GATED | dict(head_dim=8)),  # whose text model's flag says no
     "llama-yarn": ("Llama", GATED | dict(
         rope_scaling=YARN | dict(mscale=0.8, mscale_all_dim=1.3, truncate=False, factor=2.0),
     )),
@@ -57,10 +60,14 @@ def build(shape, seed, vocab_size):
     family, options = SHAPES[shape]
     options = copy.deepcopy(options) | {"vocab_size": vocab_size}
     if family == "Llava":
-        options = dict(text_config=transformers.LlamaConfig(**options), vision_config=VISION)
+        tied = shape == "llava-outer-tied"
+        options = dict(text_config=transformers.LlamaConfig(**options), vision_config=VISION,
+                       tie_word_embeddings=tied)
     config = getattr(transformers, family + "Config")(**options)
     name = {"GPT2": "GPT2LMHeadModel", "Llava": "LlavaForConditionalGeneration"}.get(family)
     model = getattr(transformers, name or family + "ForCausalLM")(config).eval()
+    if shape == "llama-own-head":
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     draw(model, seed)
     return model
 

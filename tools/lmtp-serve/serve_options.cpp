@@ -91,6 +91,10 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       "--force", options.force,
       "Serve a folder although it says, or its weights show, that it is more or other than "
       "the language model of its family; what was passed over is a warning");
+  app.add_option("--tie-embeddings", options.tie_embeddings,
+                 "Whether the output head is the token embedding, whatever config.json and the "
+                 "weights say [by them]")
+      ->type_name("true|false");
   app.add_option("--chat-template", options.chat_template_file,
                  "The chat template (Jinja) of the named MODEL, in the place of its own")
       ->check(CLI::ExistingFile)

@@ -32,7 +32,8 @@ class HubModelFactory : public registry::ModelFactory {
  private:
   std::optional<std::int64_t> free_bytes() const;
   Result<void> accept(const std::string& name, const std::string& folder) const;
-  Result<registry::ServedModel> make(const ModelSource& source) const;
+  // is_loaded: it is made to be loaded, and not just looked at.
+  Result<registry::ServedModel> make(const ModelSource& source, bool is_loaded) const;
   registry::LoadAdapter adapters(const agent::AgentOptions& agent) const;
   registry::LoadControllers controllers(int vocab_size, const std::vector<TokenId>& eos_ids,
                                         const std::string& folder) const;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct ModelOptions {
   std::string dtype = "auto";           // as parse_dtype reads it
   std::string kv_cache_dtype = "auto";  // as parse_kv_cache_dtype reads it
   bool force = false;                   // model::ConfigOptions
+  std::optional<bool> tie_embeddings;   // as well
   int context_length = 0;               // the longest stream; 0: the model's own
   int num_threads = 0;                  // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;      // 0: by what is free

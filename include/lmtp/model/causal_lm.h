@@ -57,6 +57,13 @@ Result<std::vector<WeightStack>> describe_linears(const ModelConfig& config);
 // Requests the same tensors from a source without data; returns its first error, if any.
 Result<void> request_tensors(const ModelConfig& config, TensorSource& source);
 
+// Decides config.tied_embeddings as transformers 5 does, where config.settles_head: a head in the
+// weights whose values, widened, differ from the embedding's is used, with a note where config.json
+// ties them; an equal one is the embedding's, and so is a missing one. Reads both tensors up to the
+// first difference; without `can_read` (open_headers) they are taken for equal. The error is that
+// of the weights. Before check_tensors.
+Result<void> settle_head(TensorSource& weights, bool can_read, ModelConfig& config);
+
 // Compares a checkpoint's tensors with those of its model, before any data are read. The error
 // names tensors that are missing or of the wrong shape or type, and, without `force`, unused
 // tensors; those of a larger model around this one are allowed. Returns notes for the user about

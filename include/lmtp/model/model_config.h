@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,10 @@ struct ModelConfig {
   bool scale_attention = true;            // scores divided by sqrt(head_dim)
   bool scale_attention_by_layer = false;  // and by the layer's number, counted from 1
   bool tied_embeddings = true;            // the output head is the token embedding
-  int embedding_size = 0;                 // of a token, where not hidden_size; 0: hidden_size
-  float embedding_scale = 1.0F;           // of a token's embedding
+  // settle_head() decides that: config.json, or that of the larger model around this one, ties it.
+  bool settles_head = false;
+  int embedding_size = 0;        // of a token, where not hidden_size; 0: hidden_size
+  float embedding_scale = 1.0F;  // of a token's embedding
   RotaryConfig rotary;
   std::vector<int> windows;         // by layer: tokens seen, 0 all; empty: all layers see all
   float attention_scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
@@ -65,6 +68,8 @@ struct ModelConfig {
 struct ConfigOptions {
   bool force = false;      // unsupported settings become notes instead of errors
   int context_length = 0;  // requested by --context-length; chooses between longrope's factors
+  // Whether the output head is the embedding, whatever config.json and the weights say.
+  std::optional<bool> tie_embeddings = std::nullopt;
 };
 
 // Limits far beyond any model, so that a corrupt file does not cause huge allocations.

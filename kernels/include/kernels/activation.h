@@ -11,6 +11,7 @@ enum class Activation {
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): HF's gelu_new
   kGeluErf,   // 0.5 x (1 + erf(x / sqrt(2))): HF's gelu
   kRelu,
+  kSquaredRelu,  // max(x, 0)^2: HF's relu2
   kSilu,
 };
 

@@ -47,14 +47,17 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
 
 kernels::Activation read_activation(ConfigReader& json, const char* key, const char* fallback) {
   const std::string name = json.text(key, fallback);
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
-    return kernels::Activation::kGeluTanh;
+  for (const char* tanh :
+       {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}) {
+    if (name == tanh) return kernels::Activation::kGeluTanh;
   }
-  if (name == "gelu") return kernels::Activation::kGeluErf;
+  if (name == "gelu" || name == "gelu_python") return kernels::Activation::kGeluErf;
   if (name == "relu") return kernels::Activation::kRelu;
+  if (name == "relu2") return kernels::Activation::kSquaredRelu;
   if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
-  json.refuse(std::string(key) + ": '" + name +
-              "' is not supported; supported are gelu_new, gelu_pytorch_tanh, gelu, relu, silu");
+  json.refuse(
+      std::string(key) + ": '" + name +
+      "' is not supported; supported are gelu_new, gelu_pytorch_tanh, gelu, relu, relu2, silu");
   return kernels::Activation::kNone;
 }
 
