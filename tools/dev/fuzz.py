@@ -33,6 +33,7 @@ HTTP_SOURCES = [
     "src/constraint/schema_forms.cpp",
     "src/server/access/key_file.cpp", "src/server/generation/encode_text.cpp",
     "src/server/generation/json_fields.cpp", "src/server/generation/read_grammar.cpp",
+    "src/server/generation/schema_reading.cpp",
     "src/server/http/message.cpp", "src/server/http/routes.cpp", "src/server/net/mailroom.cpp",
     "src/server/openai/chat_request.cpp", "src/server/openai/common_fields.cpp",
     "src/server/openai/error.cpp", "src/server/openai/request.cpp",
