@@ -1,87 +1,46 @@
 // What the server sends.
-#include "json_pieces.h"
-#include "lmtp/base/json.h"
-#include "lmtp/base/text.h"
+#include "json_numbers.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/request/error_kind.h"
 
 namespace lmtp::protocol {
 namespace {
 
-void append_stream_id(const std::optional<StreamId>& id, std::string& out) {
-  if (id) {
-    append_int(*id, out);
-  } else {
-    out.append("null");
-  }
-}
-
-void append_reason(FinishReason reason, std::string& out) {
+std::string_view reason_json(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone:
-      out.append("null");
-      return;
+      break;
     case FinishReason::kStop:
-      out.append("\"stop\"");
-      return;
+      return "\"stop\"";
     case FinishReason::kLength:
-      out.append("\"length\"");
-      return;
+      return "\"length\"";
   }
+  return "null";
 }
 
-void append_index(const std::optional<int>& index, std::string& out) {
-  if (!index) return;
-  out.append(", \"index\": ");
-  append_int(*index, out);
-}
-
-void append_text(std::string_view key, const std::optional<std::string>& text, std::string& out) {
-  if (!text) return;
-  out.append(", \"").append(key).append("\": ");
-  append_json_string(*text, out);
-}
-
-void append_token(const TokenEvent& entry, const TokenEntry* more, std::string& out) {
-  out.append("{\"token\": ");
-  if (entry.token == kNoToken) {
-    out.append("null");
-  } else {
-    append_int(entry.token, out);
-  }
-  out.append(", \"stream_id\": ");
-  append_int(entry.stream_id, out);
-  if (more != nullptr) append_index(more->index, out);
-  out.append(", \"logprob\": ");
-  append_float(entry.logprob, out);
-  if (entry.num_backtracked > 0) {
-    out.append(", \"backtrack\": ");
-    append_int(entry.num_backtracked, out);
-  }
-  if (entry.is_appended) out.append(", \"appended\": true");
-  if (entry.is_forced) out.append(", \"forced\": true");
+void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& json) {
+  json.begin_object().key("token");
+  entry.token == kNoToken ? json.value(nullptr) : json.value(entry.token);
+  json.field("stream_id", entry.stream_id);
+  if (more != nullptr) json.given_field("index", more->index);
+  append_float(entry.logprob, json.key("logprob").out());
+  if (entry.num_backtracked > 0) json.field("backtrack", entry.num_backtracked);
+  if (entry.is_appended) json.field("appended", true);
+  if (entry.is_forced) json.field("forced", true);
   if (more != nullptr && more->fork) {
-    out.append(", \"fork_of\": ");
-    append_int(more->fork->fork_of, out);
-    out.append(", \"fork_at\": ");
-    append_int(more->fork->num_shared, out);
-    out.append(", \"fork_prompt\": ");
-    append_int(more->fork->num_prompt, out);
+    json.field("fork_of", more->fork->fork_of).field("fork_at", more->fork->num_shared);
+    json.field("fork_prompt", more->fork->num_prompt);
   }
   if (more != nullptr && more->forked) {
-    out.append(", \"fork_of_index\": ");
-    append_int(more->forked->fork_of, out);
-    out.append(", \"fork_at\": ");
-    append_int(more->forked->num_shared, out);
+    json.field("fork_of_index", more->forked->fork_of).field("fork_at", more->forked->num_shared);
   }
-  out.append(", \"finish_reason\": ");
-  append_reason(entry.finish_reason, out);
+  json.raw_field("finish_reason", reason_json(entry.finish_reason));
   if (more != nullptr) {
-    append_text("text", more->text, out);
-    append_text("stop_text", more->stop_text, out);
+    json.given_field("text", more->text).given_field("stop_text", more->stop_text);
   }
   if (entry.top_logprobs) {
-    out.append(", \"top_logprobs\": {");
+    std::string& out = json.key("top_logprobs").begin_object().out();
     bool first = true;
     for (const TokenLogprob& top : *entry.top_logprobs) {
       out.append(first ? "\"" : ", \"");
@@ -90,15 +49,15 @@ void append_token(const TokenEvent& entry, const TokenEntry* more, std::string& 
       out.append("\": ");
       append_float(top.logprob, out);
     }
-    out.push_back('}');
+    json.end_object();
   }
-  out.push_back('}');
+  json.end_object();
 }
 
-void append_entry(const TokenEvent& entry, std::string& out) { append_token(entry, nullptr, out); }
+void write_entry(const TokenEvent& entry, JsonWriter& json) { write_token(entry, nullptr, json); }
 
-void append_entry(const TokenEntry& entry, std::string& out) {
-  append_token(entry.event, &entry, out);
+void write_entry(const TokenEntry& entry, JsonWriter& json) {
+  write_token(entry.event, &entry, json);
 }
 
 // Why a model could not be had is an error of it, not of the server, and may be over the next time.
@@ -108,120 +67,111 @@ const ErrorKind& kind_of(const ErrorEntry& entry) {
   return error_kind(is_models ? ErrorCode::kDeviceLost : entry.code);
 }
 
-void append_entry(const ErrorEntry& entry, std::string& out) {
-  out.append("{\"stream_id\": ");
-  append_stream_id(entry.stream_id, out);
-  append_index(entry.index, out);
-  out.append(", \"error\": ");
-  append_json_string(entry.error, out);
+void write_entry(const ErrorEntry& entry, JsonWriter& json) {
   const ErrorKind& kind = kind_of(entry);
-  out.append(", \"code\": \"").append(kind.lmtp_code).append("\", \"retryable\": ");
   const int retry_after = retry_after_ms(kind, entry.retry_after_ms);
-  out.append(retry_after > 0 ? "true, \"retry_after_ms\": " : "false");
-  if (retry_after > 0) append_int(retry_after, out);
-  out.push_back('}');
+  json.begin_object().field("stream_id", entry.stream_id).given_field("index", entry.index);
+  json.field("error", entry.error).field("code", kind.lmtp_code);
+  json.field("retryable", retry_after > 0);
+  if (retry_after > 0) json.field("retry_after_ms", retry_after);
+  json.end_object();
 }
 
-void append_entry(const NoticeEntry& entry, std::string& out) {
-  out.append("{\"stream_id\": ");
-  append_int(entry.stream_id, out);
-  append_index(entry.index, out);
-  out.append(", \"status\": \"").append(entry.status).push_back('"');
+void write_entry(const NoticeEntry& entry, JsonWriter& json) {
+  json.begin_object().field("stream_id", entry.stream_id).given_field("index", entry.index);
+  json.field("status", entry.status);
   if (entry.status == "accepted") {
-    out.append(", \"seed\": ");
-    append_int(entry.seed, out);
-    out.append(", \"model\": ");
-    append_json_string(entry.model, out);
-    out.append(", \"num_prompt\": ");
-    append_int(entry.num_prompt, out);
+    json.field("seed", entry.seed).field("model", entry.model);
+    json.field("num_prompt", entry.num_prompt);
   } else if (entry.status == "queued") {
-    out.append(", \"position\": ");
-    append_int(entry.position, out);
-    out.append(", \"wait_ms_estimate\": ");
-    append_int(entry.wait_ms, out);
+    json.field("position", entry.position).field("wait_ms_estimate", entry.wait_ms);
   } else if (entry.status == "draining") {
-    out.append(", \"deadline_ms\": ");
-    append_int(entry.wait_ms, out);
+    json.field("deadline_ms", entry.wait_ms);
   }
-  out.push_back('}');
+  json.end_object();
 }
 
-void append_entry(const LoadingNotice& entry, std::string& out) {
-  out.append("{\"stream_id\": ");
-  append_int(entry.stream_id, out);
-  out.append(", \"status\": \"loading\", \"model\": ");
-  append_json_string(entry.model, out);
-  out.append(", \"progress\": ");
-  append_int(entry.progress_percent, out);
-  out.push_back('}');
+void write_entry(const LoadingNotice& entry, JsonWriter& json) {
+  json.begin_object().field("stream_id", entry.stream_id).field("status", "loading");
+  json.field("model", entry.model).field("progress", entry.progress_percent).end_object();
+}
+
+void write_entry(const ControllerEntry& entry, JsonWriter& json) {
+  json.begin_object().field("stream_id", entry.stream_id).given_field("index", entry.index);
+  json.key("controller").begin_object().field("logs", entry.logs);
+  json.raw_field("storage", entry.storage.empty() ? "[]" : entry.storage);
+  json.field("micros", entry.micros).given_field("prompt", entry.prompt);
+  json.end_object().end_object();
+}
+
+template <typename... Kinds>
+void write_entry(const std::variant<Kinds...>& entry, JsonWriter& json) {
+  std::visit([&](const auto& kind) { write_entry(kind, json); }, entry);
+}
+
+// "MSG [...]", or another verb.
+template <typename Entries>
+void serialize(std::string_view verb, const Entries& entries, std::string& out) {
+  JsonWriter json(out.append(verb).append(" "));
+  json.begin_array();
+  for (const auto& entry : entries) write_entry(entry, json);
+  json.end_array();
+}
+
+// A MSG of one entry, whose other fields `write` adds.
+template <typename Write>
+void serialize_one(StreamId id, std::string& out, const Write& write) {
+  JsonWriter json(out.append("MSG "));
+  json.begin_array().begin_object().field("stream_id", id);
+  write(json);
+  json.end_object().end_array();
 }
 
 }  // namespace
 
 void serialize_msg_error(const ErrorEntry& entry, std::string& out) {
-  out.append("MSG [");
-  append_entry(entry, out);
-  out.push_back(']');
+  serialize("MSG", std::span(&entry, 1), out);
 }
 
 void serialize_tokens(std::span<const TokenOrError> entries, std::string& out) {
-  out.append("TOKEN ");
-  append_array(entries, out, [&](const auto& entry) {
-    std::visit([&](const auto& e) { append_entry(e, out); }, entry);
-  });
+  serialize("TOKEN", entries, out);
 }
 
 void serialize_loading(std::span<const LoadingNotice> entries, std::string& out) {
-  out.append("MSG ");
-  append_array(entries, out, [&](const auto& entry) { append_entry(entry, out); });
+  serialize("MSG", entries, out);
 }
 
 void serialize_notices(std::span<const NoticeEntry> entries, std::string& out) {
-  out.append("MSG ");
-  append_array(entries, out, [&](const auto& entry) { append_entry(entry, out); });
+  serialize("MSG", entries, out);
 }
 
 void serialize_controllers(std::span<const ControllerEntry> entries, std::string& out) {
-  out.append("MSG ");
-  append_array(entries, out, [&](const ControllerEntry& entry) {
-    out.append("{\"stream_id\": ");
-    append_int(entry.stream_id, out);
-    append_index(entry.index, out);
-    out.append(", \"controller\": {\"logs\": ");
-    append_json_string(entry.logs, out);
-    out.append(", \"storage\": ").append(entry.storage.empty() ? "[]" : entry.storage);
-    append_count("micros", entry.micros, out);
-    if (entry.prompt) append_tokens("prompt", *entry.prompt, out);
-    out.append("}}");
-  });
+  serialize("MSG", entries, out);
 }
 
 void serialize_answer(const std::variant<TokensEntry, TextEntry, BufferEntry>& entry,
                       std::string& out) {
-  out.append("MSG [{\"stream_id\": ");
-  append_int(std::visit([](const auto& kind) { return kind.stream_id; }, entry), out);
-  if (const auto* tokens = std::get_if<TokensEntry>(&entry)) {
-    append_tokens("tokens", tokens->tokens, out);
-  } else if (const auto* text = std::get_if<TextEntry>(&entry)) {
-    append_string("text", text->text, out);
-  } else {
-    const auto& buffer = std::get<BufferEntry>(entry);
-    append_string("buffer", buffer.buffer, out);
-    append_count("length", static_cast<std::int64_t>(buffer.length), out);
-  }
-  out.append("}]");
+  const StreamId id = std::visit([](const auto& kind) { return kind.stream_id; }, entry);
+  serialize_one(id, out, [&](JsonWriter& json) {
+    if (const auto* tokens = std::get_if<TokensEntry>(&entry)) {
+      json.field("tokens", tokens->tokens);
+    } else if (const auto* text = std::get_if<TextEntry>(&entry)) {
+      json.field("text", text->text);
+    } else {
+      const auto& buffer = std::get<BufferEntry>(entry);
+      json.field("buffer", buffer.buffer).field("length", buffer.length);
+    }
+  });
 }
 
 void serialize_model_info(const ModelInfoEntry& entry, std::string& out) {
-  out.append("MSG [{\"stream_id\": ");
-  append_int(entry.stream_id, out);
-  out.append(", \"model_info\": ").append(entry.info_json).append("}]");
+  serialize_one(entry.stream_id, out,
+                [&](JsonWriter& json) { json.raw_field("model_info", entry.info_json); });
 }
 
 void serialize_controller_answer(const ControllerAnswer& entry, std::string& out) {
-  out.append("MSG [{\"stream_id\": ");
-  append_int(entry.stream_id, out);
-  out.append(", \"controller\": ").append(entry.controller_json).append("}]");
+  serialize_one(entry.stream_id, out,
+                [&](JsonWriter& json) { json.raw_field("controller", entry.controller_json); });
 }
 
 }  // namespace lmtp::protocol

@@ -1,13 +1,11 @@
 // What a client sends.
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <type_traits>
 #include <variant>
 
-#include "json_pieces.h"
-#include "lmtp/base/json.h"
-#include "lmtp/base/text.h"
+#include "json_numbers.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/request/sampling_table.h"
 #include "mask_codec.h"
@@ -15,61 +13,64 @@
 namespace lmtp::protocol {
 namespace {
 
-void append_part(const PromptPart& part, std::string& out) {
-  if (const auto* text = std::get_if<std::string>(&part)) return append_json_string(*text, out);
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&part)) return append_ids(*ids, out);
-  const auto& buffer = std::get<BufferPart>(part);
-  out.push_back('{');
-  append_string("buffer", buffer.name, out);
-  if (buffer.upto) append_count("upto", static_cast<std::int64_t>(*buffer.upto), out);
-  out.push_back('}');
+void write_part(const PromptPart& part, JsonWriter& json) {
+  if (const auto* text = std::get_if<std::string>(&part)) {
+    json.value(*text);
+  } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&part)) {
+    json.value(*ids);
+  } else {
+    const auto& buffer = std::get<BufferPart>(part);
+    json.begin_object().field("buffer", buffer.name).given_field("upto", buffer.upto).end_object();
+  }
 }
 
-void append_prompt(const std::vector<TokenId>& ids, const StreamOptions& options,
-                   std::string& out) {
+void write_prompt(const std::vector<TokenId>& ids, const StreamOptions& options, JsonWriter& json) {
   const std::vector<PromptPart>& parts = options.prompt_parts;
-  if (parts.empty()) return append_tokens("prompt", ids, out);
-  append_key("prompt", out);
-  if (parts.size() == 1 && std::holds_alternative<std::string>(parts.front())) {
-    return append_part(parts.front(), out);
+  json.key("prompt");
+  if (parts.empty()) {
+    json.value(ids);
+  } else if (parts.size() == 1 && std::holds_alternative<std::string>(parts.front())) {
+    write_part(parts.front(), json);
+  } else {
+    json.begin_array();
+    for (const PromptPart& part : parts) write_part(part, json);
+    json.end_array();
   }
-  append_array(parts, out, [&](const PromptPart& part) { append_part(part, out); });
 }
 
 // Options at their defaults are omitted.
-void append_options(const StreamOptions& options, std::string& out) {
-  if (!options.add_special_tokens) append_bool("add_special_tokens", false, out);
-  if (options.text) append_bool("text", *options.text, out);
-  if (!options.skip_special_tokens) append_bool("skip_special_tokens", false, out);
-  if (options.notices) append_bool("notices", true, out);
+void write_options(const StreamOptions& options, JsonWriter& json) {
+  if (!options.add_special_tokens) json.field("add_special_tokens", false);
+  json.given_field("text", options.text);
+  if (!options.skip_special_tokens) json.field("skip_special_tokens", false);
+  if (options.notices) json.field("notices", true);
   if (options.first_token_timeout_ms > 0) {
-    append_count("first_token_timeout_ms", options.first_token_timeout_ms, out);
+    json.field("first_token_timeout_ms", options.first_token_timeout_ms);
   }
-  if (options.timeout_ms > 0) append_count("timeout_ms", options.timeout_ms, out);
+  if (options.timeout_ms > 0) json.field("timeout_ms", options.timeout_ms);
 }
 
-void append_param(const SamplingParams& params, const SamplingParam& row,
-                  std::string_view bias_json, std::string& out) {
-  const auto append = [&]<typename T>(T SamplingParams::*member) {
-    if constexpr (std::is_same_v<T, bool>) return append_bool(row.name, params.*member, out);
-    append_key(row.name, out);
+void write_param(const SamplingParams& params, const SamplingParam& row, std::string_view bias_json,
+                 JsonWriter& json) {
+  const auto write = [&]<typename T>(T SamplingParams::*member) {
+    json.key(row.name);
     if constexpr (std::is_same_v<T, std::shared_ptr<const LogitBias>>) {
       if (!bias_json.empty()) {
-        out.append(bias_json);
+        json.raw(bias_json);
       } else {
-        out.append(params.*member != nullptr ? serialize_bias(*(params.*member)) : "{}");
+        json.raw(params.*member != nullptr ? serialize_bias(*(params.*member)) : "{}");
       }
     } else if constexpr (std::is_same_v<T, float>) {
-      append_float(params.*member, out);
-    } else if constexpr (!std::is_same_v<T, bool>) {
-      append_int(params.*member, out);
+      append_float(params.*member, json.out());
+    } else {
+      json.value(params.*member);
     }
   };
-  std::visit(append, row.member);
+  std::visit(write, row.member);
 }
 
 // Parameters at their defaults are omitted.
-void append_params(const SamplingParams& params, std::string_view bias_json, std::string& out) {
+void write_params(const SamplingParams& params, std::string_view bias_json, JsonWriter& json) {
   const SamplingParams absent;
   for (const SamplingParam& row : kSamplingTable) {
     const auto is_given = [&]<typename T>(T SamplingParams::*member) {
@@ -77,161 +78,148 @@ void append_params(const SamplingParams& params, std::string_view bias_json, std
       return params.*member != absent.*member;
     };
     const bool has_bias = row.name == kLogitBiasName && !bias_json.empty();
-    if (has_bias || std::visit(is_given, row.member)) append_param(params, row, bias_json, out);
+    if (has_bias || std::visit(is_given, row.member)) write_param(params, row, bias_json, json);
   }
-  if (!params.stop_token_ids.empty()) append_tokens("stop_token_ids", params.stop_token_ids, out);
-  if (params.raw_logprobs) append_string("logprobs", "raw", out);
-  if (params.mask) append_string("mask", encode_mask(*params.mask), out);
+  if (!params.stop_token_ids.empty()) json.field("stop_token_ids", params.stop_token_ids);
+  if (params.raw_logprobs) json.field("logprobs", "raw");
+  if (params.mask) json.field("mask", encode_mask(*params.mask));
 }
 
-void append_common(StreamId stream_id, std::string_view model, std::string& out) {
-  if (!model.empty()) {
-    append_key("model", out);
-    append_json_string(model, out);
-  }
-  append_key("stream_id", out);
-  append_int(stream_id, out);
+void write_common(StreamId stream_id, std::string_view model, JsonWriter& json) {
+  if (!model.empty()) json.field("model", model);
+  json.field("stream_id", stream_id);
 }
 
-void append_chat(const Chat& chat, std::string& out) {
-  const auto append = [&out](std::string_view key, const std::string& json) {
-    if (json.empty()) return;
-    append_key(key, out);
-    out.append(json);
+void write_chat(const Chat& chat, JsonWriter& json) {
+  const auto write = [&json](std::string_view name, const std::string& text) {
+    if (!text.empty()) json.raw_field(name, text);
   };
-  append("messages", chat.messages);
-  append("tools", chat.tools);
-  append("chat_template_kwargs", chat.template_kwargs);
-  if (!chat.add_generation_prompt) append_bool("add_generation_prompt", false, out);
+  write("messages", chat.messages);
+  write("tools", chat.tools);
+  write("chat_template_kwargs", chat.template_kwargs);
+  if (!chat.add_generation_prompt) json.field("add_generation_prompt", false);
 }
 
-void append_grammar(const Grammar& grammar, std::string& out) {
-  append_key("grammar", out);
-  out.push_back('{');
-  append_string("type", grammar_type(grammar.kind), out);
+void write_grammar(const Grammar& grammar, JsonWriter& json) {
+  json.key("grammar").begin_object().field("type", grammar_type(grammar.kind));
   if (grammar.kind == Grammar::Kind::kChoice) {
-    append_key("value", out);
-    out.append(grammar.text);
+    json.raw_field("value", grammar.text);
   } else if (grammar.kind != Grammar::Kind::kJson) {
-    append_string("value", grammar.text, out);
+    json.field("value", grammar.text);
   }
-  out.push_back('}');
+  json.end_object();
 }
 
-void append_message(const GenerateMessage& message, std::string_view bias_json, std::string& out) {
-  out.append("GENERATE {");
-  append_params(message.params, bias_json, out);
-  if (message.chat) append_chat(*message.chat, out);
-  if (!message.chat || !message.prompt.empty()) append_prompt(message.prompt, message.options, out);
-  append_options(message.options, out);
-  if (!message.stop.empty()) {
-    append_key("stop", out);
-    append_array(message.stop, out, [&](const auto& stop) { append_json_string(stop, out); });
-  }
-  if (message.include_stop) append_bool("include_stop", true, out);
-  if (message.num_resumed > 0) append_count("resumed", message.num_resumed, out);
-  if (message.num_samples > 1) append_count("n", message.num_samples, out);
-  if (!message.into.empty()) append_string("into", message.into, out);
-  if (message.grammar) append_grammar(*message.grammar, out);
-  if (!message.controller.empty()) append_string("controller", message.controller, out);
-  if (!message.controller_arg.empty()) append_string("controller_arg", message.controller_arg, out);
-  append_common(message.stream_id, message.model, out);
+std::string_view verb_of(const GenerateMessage& /*message*/) { return "GENERATE"; }
+void write_message(const GenerateMessage& message, std::string_view bias_json, JsonWriter& json) {
+  write_params(message.params, bias_json, json);
+  if (message.chat) write_chat(*message.chat, json);
+  if (!message.chat || !message.prompt.empty()) write_prompt(message.prompt, message.options, json);
+  write_options(message.options, json);
+  if (!message.stop.empty()) json.field("stop", message.stop);
+  if (message.include_stop) json.field("include_stop", true);
+  if (message.num_resumed > 0) json.field("resumed", message.num_resumed);
+  if (message.num_samples > 1) json.field("n", message.num_samples);
+  if (!message.into.empty()) json.field("into", message.into);
+  if (message.grammar) write_grammar(*message.grammar, json);
+  if (!message.controller.empty()) json.field("controller", message.controller);
+  if (!message.controller_arg.empty()) json.field("controller_arg", message.controller_arg);
+  write_common(message.stream_id, message.model, json);
 }
 
-void append_message(const ScoreMessage& message, std::string_view, std::string& out) {
-  out.append("SCORE {");
-  append_prompt(message.prompt, message.options, out);
+std::string_view verb_of(const ScoreMessage& /*message*/) { return "SCORE"; }
+void write_message(const ScoreMessage& message, std::string_view /*bias_json*/, JsonWriter& json) {
+  write_prompt(message.prompt, message.options, json);
   if (message.scored_text.empty()) {
-    append_tokens("scored", message.scored, out);
+    json.field("scored", message.scored);
   } else {
-    append_string("scored", message.scored_text, out);
+    json.field("scored", message.scored_text);
   }
-  append_options(message.options, out);
-  if (message.top_logprobs > 0) append_count("top_logprobs", message.top_logprobs, out);
-  append_common(message.stream_id, message.model, out);
+  write_options(message.options, json);
+  if (message.top_logprobs > 0) json.field("top_logprobs", message.top_logprobs);
+  write_common(message.stream_id, message.model, json);
 }
 
-void append_message(const TokenizeMessage& message, std::string_view, std::string& out) {
-  out.append("TOKENIZE {");
+std::string_view verb_of(const TokenizeMessage& /*message*/) { return "TOKENIZE"; }
+void write_message(const TokenizeMessage& message, std::string_view /*bias_json*/,
+                   JsonWriter& json) {
   if (message.chat) {
-    append_chat(*message.chat, out);
+    write_chat(*message.chat, json);
   } else {
-    append_string("text", message.text, out);
+    json.field("text", message.text);
   }
-  if (!message.add_special_tokens) append_bool("add_special_tokens", false, out);
-  append_common(message.stream_id, message.model, out);
+  if (!message.add_special_tokens) json.field("add_special_tokens", false);
+  write_common(message.stream_id, message.model, json);
 }
 
-void append_message(const DetokenizeMessage& message, std::string_view, std::string& out) {
-  out.append("DETOKENIZE {");
-  append_tokens("tokens", message.tokens, out);
-  if (!message.skip_special_tokens) append_bool("skip_special_tokens", false, out);
-  append_common(message.stream_id, message.model, out);
+std::string_view verb_of(const DetokenizeMessage& /*message*/) { return "DETOKENIZE"; }
+void write_message(const DetokenizeMessage& message, std::string_view /*bias_json*/,
+                   JsonWriter& json) {
+  json.field("tokens", message.tokens);
+  if (!message.skip_special_tokens) json.field("skip_special_tokens", false);
+  write_common(message.stream_id, message.model, json);
 }
 
-void append_message(const BufferMessage& message, std::string_view, std::string& out) {
-  out.append("BUFFER {");
-  append_string("buffer", message.buffer, out);
+std::string_view verb_of(const BufferMessage& /*message*/) { return "BUFFER"; }
+void write_message(const BufferMessage& message, std::string_view /*bias_json*/, JsonWriter& json) {
+  json.field("buffer", message.buffer);
   if (const auto* text = std::get_if<std::string>(&message.content)) {
-    append_string("text", *text, out);
+    json.field("text", *text);
   } else {
-    append_tokens("tokens", std::get<std::vector<TokenId>>(message.content), out);
+    json.field("tokens", std::get<std::vector<TokenId>>(message.content));
   }
-  if (message.append) append_bool("append", true, out);
-  if (message.add_special_tokens) {
-    append_bool("add_special_tokens", *message.add_special_tokens, out);
-  }
-  append_common(message.stream_id, message.model, out);
+  if (message.append) json.field("append", true);
+  json.given_field("add_special_tokens", message.add_special_tokens);
+  write_common(message.stream_id, message.model, json);
 }
 
-void append_message(const FreeMessage& message, std::string_view, std::string& out) {
-  out.append("FREE {");
-  append_string("buffer", message.buffer, out);
-  if (message.stream_id) append_count("stream_id", *message.stream_id, out);
+std::string_view verb_of(const FreeMessage& /*message*/) { return "FREE"; }
+void write_message(const FreeMessage& message, std::string_view /*bias_json*/, JsonWriter& json) {
+  json.field("buffer", message.buffer);
+  if (message.stream_id) json.field("stream_id", *message.stream_id);
 }
 
-void append_message(const ForkMessage& message, std::string_view, std::string& out) {
-  out.append("FORK {");
-  append_key("streams", out);
-  append_array(message.streams, out, [&](StreamId id) { append_int(id, out); });
-  append_key("params", out);
-  out.push_back('{');
+std::string_view verb_of(const ForkMessage& /*message*/) { return "FORK"; }
+void write_message(const ForkMessage& message, std::string_view /*bias_json*/, JsonWriter& json) {
+  json.field("streams", message.streams).key("params").begin_object();
   for (std::size_t i = 0; i < kSamplingTable.size(); ++i) {
-    if (message.changes.given[i]) append_param(message.changes.values, kSamplingTable[i], {}, out);
+    if (message.changes.given[i]) write_param(message.changes.values, kSamplingTable[i], {}, json);
   }
-  out.push_back('}');
-  append_common(message.stream_id, {}, out);
+  json.end_object();
+  write_common(message.stream_id, {}, json);
 }
 
-void append_message(const BacktrackMessage& message, std::string_view, std::string& out) {
-  out.append("BACKTRACK {");
-  if (message.num_dropped > 0) append_count("drop", message.num_dropped, out);
-  if (!message.appended.empty()) append_tokens("append", message.appended, out);
-  append_common(message.stream_id, {}, out);
+std::string_view verb_of(const BacktrackMessage& /*message*/) { return "BACKTRACK"; }
+void write_message(const BacktrackMessage& message, std::string_view /*bias_json*/,
+                   JsonWriter& json) {
+  if (message.num_dropped > 0) json.field("drop", message.num_dropped);
+  if (!message.appended.empty()) json.field("append", message.appended);
+  write_common(message.stream_id, {}, json);
 }
 
-void append_message(const ControllerMessage& message, std::string_view, std::string& out) {
-  out.append("CONTROLLER {");
-  append_string("op", controller_op_name(message.op), out);
+std::string_view verb_of(const ControllerMessage& /*message*/) { return "CONTROLLER"; }
+void write_message(const ControllerMessage& message, std::string_view /*bias_json*/,
+                   JsonWriter& json) {
+  json.field("op", controller_op_name(message.op));
   if (message.op == ControllerMessage::Op::kUpload) {
-    append_string("binary", encode_base64(message.binary), out);
+    json.field("binary", encode_base64(message.binary));
   }
   if (message.op == ControllerMessage::Op::kTag) {
-    append_string("module_id", message.module_id, out);
-    append_key("tags", out);
-    append_array(message.tags, out, [&](const auto& tag) { append_json_string(tag, out); });
+    json.field("module_id", message.module_id);
+    json.field("tags", message.tags);
   }
-  append_common(message.stream_id, message.model, out);
+  write_common(message.stream_id, message.model, json);
 }
 
-void append_message(const ModelInfoMessage& message, std::string_view, std::string& out) {
-  out.append("MODEL_INFO {");
-  append_common(message.stream_id, message.model, out);
+std::string_view verb_of(const ModelInfoMessage& /*message*/) { return "MODEL_INFO"; }
+void write_message(const ModelInfoMessage& message, std::string_view /*bias_json*/,
+                   JsonWriter& json) {
+  write_common(message.stream_id, message.model, json);
 }
 
-void append_message(const CancelMessage& message, std::string_view, std::string& out) {
-  out.append("CANCEL {");
-  append_common(message.stream_id, {}, out);
+std::string_view verb_of(const CancelMessage& /*message*/) { return "CANCEL"; }
+void write_message(const CancelMessage& message, std::string_view /*bias_json*/, JsonWriter& json) {
+  write_common(message.stream_id, {}, json);
 }
 
 }  // namespace
@@ -251,8 +239,14 @@ std::string serialize_bias(const LogitBias& bias) {
 
 std::string serialize_client_message(const ClientMessage& message, std::string_view bias_json) {
   std::string out;
-  std::visit([&](const auto& kind) { append_message(kind, bias_json, out); }, message);
-  out.push_back('}');
+  JsonWriter json(out);
+  const auto write = [&](const auto& kind) {
+    out.append(verb_of(kind)).append(" ");
+    json.begin_object();
+    write_message(kind, bias_json, json);
+    json.end_object();
+  };
+  std::visit(write, message);
   return out;
 }
 
