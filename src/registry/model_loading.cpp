@@ -335,8 +335,8 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
         mailbox->report(std::move(is_lost));
       },
       slot->counters != nullptr ? *slot->counters : engine::EngineCounters());
-  slot->route = std::make_shared<ModelRoute>(engine->instance(),
-                                             options_.limits.max_waiting_requests, mailbox_);
+  slot->route =
+      std::make_shared<ModelRoute>(engine->instance(), options_.limits.max_waiting_requests, link_);
   // From here on nothing throws: the model is ready.
   slot->engine = std::move(engine);
   slot->phase = Phase::kReady;

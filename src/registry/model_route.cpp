@@ -1,7 +1,6 @@
 #include "model_route.h"
 
 #include <algorithm>
-#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,7 +9,7 @@
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
 #include "lmtp/engine/refusals.h"
-#include "registry_actor.h"
+#include "lmtp/registry/models.h"
 
 namespace lmtp::registry {
 
@@ -66,8 +65,8 @@ class ModelRoute::CountingSink final : public EventSink {
 };
 
 ModelRoute::ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
-                       std::shared_ptr<Mailbox> actor)
-    : engine_(std::move(engine)), max_requests_(max_requests), actor_(std::move(actor)) {}
+                       std::shared_ptr<RouteOwner> owner)
+    : engine_(std::move(engine)), max_requests_(max_requests), owner_(std::move(owner)) {}
 
 Result<bool> ModelRoute::submit(Request& request) {
   const ConnectionId share = request.share();
@@ -136,15 +135,11 @@ void ModelRoute::release(Request& request) {
 
 // If the engine has closed, its device was lost: the stream may be waiting for the next engine.
 void ModelRoute::cancel(StreamKey key) {
-  if (engine_.cancel(key)) return;
-  actor_->ask([key](RegistryActor& actor) {
-    actor.cancel(key);
-    return true;
-  });
+  if (!engine_.cancel(key)) owner_->cancel(key);
 }
 
 void ModelRoute::cancel_later(StreamKey key) {
-  if (!engine_.cancel(key)) actor_->post([key](RegistryActor& actor) { actor.cancel(key); });
+  if (!engine_.cancel(key)) owner_->cancel_later(key);
 }
 
 bool ModelRoute::close_if_idle() {
@@ -193,12 +188,7 @@ void ModelRoute::uncount(ConnectionId share, int count) noexcept {
     last_used_ = Clock::now();
     idle = num_streams_ == 0;
   }
-  if (!idle || !actor_->wants_memory.exchange(false)) return;
-  try {
-    actor_->post([](RegistryActor& actor) { actor.look_for_memory_again(); });
-  } catch (const std::bad_alloc&) {
-    actor_->wants_memory = true;  // the next end sends it
-  }
+  if (idle) owner_->became_idle();
 }
 
 void ModelRoute::wrap(Request& request) {

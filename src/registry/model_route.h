@@ -13,11 +13,17 @@
 #include "lmtp/engine/engine_instance.h"
 #include "lmtp/registry/stream_canceller.h"
 #include "lmtp/request/request.h"
-#include "mailbox.h"
 
 namespace lmtp::registry {
 
 using Clock = std::chrono::steady_clock;
+
+// What a route asks of the registry. Any thread.
+class RouteOwner : public StreamCanceller {
+ public:
+  // A route has no stream any more.
+  virtual void became_idle() noexcept = 0;
+};
 
 class ModelRoute;
 
@@ -34,7 +40,7 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
  public:
   // max_requests: as check_share's.
   ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
-             std::shared_ptr<Mailbox> actor);
+             std::shared_ptr<RouteOwner> owner);
 
   // True: taken, and moved from. False: the engine is gone or about to go, and the request is as it
   // was; the actor decides then. REQUIRES: checked against the model's limits.
@@ -71,7 +77,7 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
 
   const engine::EngineInstance engine_;
   const std::size_t max_requests_;
-  const std::shared_ptr<Mailbox> actor_;
+  const std::shared_ptr<RouteOwner> owner_;
 
   mutable std::mutex mutex_;
   bool opened_ = false;

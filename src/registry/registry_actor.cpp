@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "lmtp/base/check.h"
@@ -17,11 +18,11 @@ namespace {
 // After a turn that failed for lack of memory the next one comes this soon.
 constexpr std::chrono::milliseconds kRetryTime{100};
 
-// Of all streams that have waited. A cancel returns when the actor has seen to it, so that a stream
-// of the same id that comes later is not taken for this one.
-class WaitingCanceller final : public StreamCanceller {
+// A cancel returns when the actor has seen to it, so that a stream of the same id that comes later
+// is not taken for this one.
+class ActorLink final : public RouteOwner {
  public:
-  explicit WaitingCanceller(std::shared_ptr<Mailbox> actor) : actor_(std::move(actor)) {}
+  explicit ActorLink(std::shared_ptr<Mailbox> actor) : actor_(std::move(actor)) {}
   void cancel(StreamKey key) override {
     actor_->ask([key](RegistryActor& actor) {
       actor.cancel(key);
@@ -31,6 +32,14 @@ class WaitingCanceller final : public StreamCanceller {
   void cancel_later(StreamKey key) override {
     actor_->post([key](RegistryActor& actor) { actor.cancel(key); });
   }
+  void became_idle() noexcept override {
+    if (!actor_->wants_memory.exchange(false)) return;
+    try {
+      actor_->post([](RegistryActor& actor) { actor.look_for_memory_again(); });
+    } catch (const std::bad_alloc&) {
+      actor_->wants_memory = true;  // the next end sends it
+    }
+  }
 
  private:
   const std::shared_ptr<Mailbox> actor_;
@@ -38,13 +47,17 @@ class WaitingCanceller final : public StreamCanceller {
 
 }  // namespace
 
+std::shared_ptr<RouteOwner> make_route_owner(std::shared_ptr<Mailbox> actor) {
+  return std::make_shared<ActorLink>(std::move(actor));
+}
+
 RegistryActor::RegistryActor(ModelFactory& factory, Options options,
                              std::shared_ptr<Mailbox> mailbox, PublishedDirectory& published,
                              RefusalCounts& refusals)
     : factory_(factory),
       options_(std::move(options)),
       mailbox_(std::move(mailbox)),
-      waiting_canceller_(std::make_shared<WaitingCanceller>(mailbox_)),
+      link_(make_route_owner(mailbox_)),
       published_(published),
       refusals_(refusals) {
   if (!options_.is_auto) {
@@ -179,7 +192,7 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
   if (slot->route != nullptr) {
     const Result<bool> given = give_adapter(slot, request);
     if (!given) return Refusal{given.error()};
-    if (!*given) return std::shared_ptr<StreamCanceller>(waiting_canceller_);
+    if (!*given) return std::shared_ptr<StreamCanceller>(link_);
     const Result<bool> taken = submit_to(*slot->route, request);
     if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamCanceller>(slot->route);
@@ -187,7 +200,7 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
   // Where a model is ready and its engine takes nothing, its device was lost, and the message that
   // says so is on its way.
   if (const Result<void> kept = keep(*slot, request); !kept) return Refusal{kept.error()};
-  return std::shared_ptr<StreamCanceller>(waiting_canceller_);
+  return std::shared_ptr<StreamCanceller>(link_);
 }
 
 Result<void> RegistryActor::keep(ModelSlot& slot, Request& request) {

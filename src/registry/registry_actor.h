@@ -64,6 +64,9 @@ struct ModelSlot {
   void count_waiting() { load->num_waiting = static_cast<int>(waiting.size()); }
 };
 
+// What routes of a registry with that mailbox ask goes to its actor.
+std::shared_ptr<RouteOwner> make_route_owner(std::shared_ptr<Mailbox> actor);
+
 // Owner: Registry, which runs run() on a thread; all else is called there, by messages. It never
 // waits for a disk, a network, an engine or a lock that is held for long: that is done by jobs, on
 // threads of their own.
@@ -153,7 +156,7 @@ class RegistryActor {
   ModelFactory& factory_;
   const Options options_;
   const std::shared_ptr<Mailbox> mailbox_;
-  const std::shared_ptr<StreamCanceller> waiting_canceller_;
+  const std::shared_ptr<RouteOwner> link_;  // also cancels streams that have waited
   PublishedDirectory& published_;
   RefusalCounts& refusals_;
   std::shared_ptr<const Directory> directory_;  // the latest

@@ -11,6 +11,7 @@
 #include "fake_agent.h"
 #include "lmtp/engine/engine.h"
 #include "recording_sink.h"
+#include "registry_actor.h"
 
 namespace lmtp::registry {
 namespace {
@@ -33,7 +34,8 @@ struct ModelRouteTest : ::testing::Test {
         testing::make_fake_agent(options),
         engine::ModelLimits{.vocab_size = kVocab, .context_length = 64, .eos_ids = {}},
         engine::EngineOptions());
-    route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+    route =
+        std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, make_route_owner(mailbox));
     std::vector<Request> none;
     EXPECT_TRUE(route->hand_over(none));
   }
@@ -126,7 +128,7 @@ TEST_F(ModelRouteTest, WhatIsHandedOverIsCountedAndMayComeBack) {
 }
 
 TEST_F(ModelRouteTest, NobodyOvertakesThoseWhoWaited) {
-  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, make_route_owner(mailbox));
   EXPECT_FALSE(*submit(1)) << "the actor takes it, behind them";
   std::vector<Request> waiting;
   waiting.push_back(make(2));
@@ -137,7 +139,7 @@ TEST_F(ModelRouteTest, NobodyOvertakesThoseWhoWaited) {
 }
 
 TEST_F(ModelRouteTest, WhatAnEngineThatIsGoneWasToHaveIsAsItWas) {
-  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, make_route_owner(mailbox));
   go();
   engine->stop(0);
   std::vector<Request> waiting;
@@ -153,7 +155,7 @@ TEST_F(ModelRouteTest, WhatAnEngineThatIsGoneWasToHaveIsAsItWas) {
 }
 
 TEST_F(ModelRouteTest, WhoWaitedHoldsItsShareWhenItRuns) {
-  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, make_route_owner(mailbox));
   std::vector<Request> waiting;
   for (StreamId id = 1; id <= 2; ++id) waiting.push_back(make(id, 1, true));
   EXPECT_TRUE(route->hand_over(waiting));
