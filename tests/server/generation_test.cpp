@@ -50,15 +50,15 @@ class Lines : public GenerationListener {
   void on_prompt_token(int prompt, TokenEvent event) override {
     lines_ += std::to_string(prompt) + " prompt " + std::to_string(event.token) + "\n";
   }
-  void on_token(GeneratedToken token) override {
+  void on_reply(Reply reply) override {
     EXPECT_TRUE(begun_);
-    lines_ += std::to_string(token.prompt) + " " + std::to_string(token.event.sample) + " " +
-              std::to_string(token.event.token);
-    if (token.event.finish_reason == FinishReason::kLength) lines_ += " length";
-    if (token.event.finish_reason == FinishReason::kStop) lines_ += " stop";
+    lines_ += std::to_string(reply.prompt) + " " + std::to_string(reply.token.sample) + " " +
+              std::to_string(reply.token.token);
+    if (reply.token.finish_reason == FinishReason::kLength) lines_ += " length";
+    if (reply.token.finish_reason == FinishReason::kStop) lines_ += " stop";
     lines_ += '\n';
-    texts_ += token.text;
-    if (token.stop_text) texts_ += "|" + *token.stop_text;
+    texts_ += reply.take_content();
+    if (reply.stop_text) texts_ += "|" + *reply.stop_text;
   }
   Result<void> on_step() override {
     responder_->write(std::exchange(lines_, {}));

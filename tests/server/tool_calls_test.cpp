@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "generation/forced_calls.h"
 #include "openai/request.h"
 
 namespace lmtp::server {
@@ -24,6 +26,32 @@ Result<OpenAiRequest> read(const std::string& fields) {
   return read_chat(R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}");
 }
 
+// "name(arguments)", and content as it is.
+std::string shown(const ReplyEvents& events) {
+  std::string out;
+  for (const ReplyEvent& event : events) {
+    if (const auto* content = std::get_if<Content>(&event)) out += content->text;
+    if (const auto* call = std::get_if<CallBegins>(&event)) out += call->function + "(";
+    if (const auto* arguments = std::get_if<CallArguments>(&event)) out += arguments->json;
+    if (std::holds_alternative<CallEnds>(event)) out += ")";
+  }
+  return out;
+}
+
+std::string read_reply(const ReplyFormat& format, const std::vector<std::string>& pieces,
+                       FinishReason reason = FinishReason::kStop) {
+  const auto reader = format();
+  std::string out;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    TokenEvent token;
+    if (i + 1 == pieces.size()) token.finish_reason = reason;
+    ReplyEvents events;
+    reader->read(pieces[i], token, false, events);
+    out += shown(events);
+  }
+  return out;
+}
+
 TEST(ToolCalls, ANamedFunctionIsItsParameters) {
   const auto request =
       read(kTools + R"(, "tool_choice": {"type": "function", "function": {"name": "weather"}})");
@@ -31,9 +59,8 @@ TEST(ToolCalls, ANamedFunctionIsItsParameters) {
   EXPECT_EQ(request->generation.grammar,
             (Grammar{Grammar::Kind::kJsonSchema, R"({"z":1,"a":2,"type":"object",)" + kCompact}))
       << "in the order of the keys";
-  ASSERT_EQ(request->answer.tools.calls.size(), 1U);
-  EXPECT_EQ(request->answer.tools.calls[0].function, "weather");
-  EXPECT_TRUE(request->answer.tools.is_named);
+  EXPECT_EQ(read_reply(request->generation.text.format, {"{}"}), "weather({})");
+  EXPECT_TRUE(request->answer.call_is_chosen);
 }
 
 TEST(ToolCalls, RequiredIsOneOfThem) {
@@ -93,23 +120,28 @@ TEST(ToolCalls, OtherChoicesAreRefused) {
 
 // The arguments, however the text is cut into pieces.
 TEST(ToolCalls, TheCallIsReadOutOfTheText) {
-  const ToolCalls calls{{{"{\"f\": ", "first"}, {"{\"g\": ", "second"}}, "}", false};
+  const ReplyFormat format = make_format({{{"{\"f\": ", "first"}, {"{\"g\": ", "second"}}, "}"});
   const std::string text = R"({"g": {"x": "}"}})";
   for (std::size_t size = 1; size <= text.size(); ++size) {
-    CallReader reader(calls);
-    std::string arguments;
-    for (std::size_t at = 0; at < text.size(); at += size) {
-      arguments += reader.push(text.substr(at, size), at + size >= text.size(), false);
-    }
-    EXPECT_EQ(arguments, R"({"x": "}"})") << size;
-    ASSERT_NE(reader.call(), nullptr);
-    EXPECT_EQ(reader.call()->function, "second");
+    std::vector<std::string> pieces;
+    for (std::size_t at = 0; at < text.size(); at += size) pieces.push_back(text.substr(at, size));
+    EXPECT_EQ(read_reply(format, pieces), R"(second({"x": "}"}))") << size;
   }
-  CallReader cut(calls);
-  EXPECT_EQ(cut.push(R"({"f": {"a")", false, true), R"({"a")");
-  CallReader unknown(calls);
-  EXPECT_EQ(unknown.push(R"({")", false, true), R"({")");
-  EXPECT_EQ(unknown.call(), nullptr);
+  EXPECT_EQ(read_reply(format, {R"({"f": {"a")"}, FinishReason::kLength), R"(first({"a"))");
+  EXPECT_EQ(read_reply(format, {R"({")"}, FinishReason::kLength), R"({")");
+}
+
+TEST(ToolCalls, AForkReadsOnFromWhereItsParentIs) {
+  const auto parent = make_format({{{"{\"f\": ", "first"}}, "}"})();
+  ReplyEvents events;
+  parent->read(R"({"f": [1)", {}, false, events);
+  const auto fork = parent->clone();
+  for (const auto* reader : {&parent, &fork}) {
+    ReplyEvents rest;
+    (*reader)->read(", 2]}", {.finish_reason = FinishReason::kStop}, false, rest);
+    EXPECT_EQ(shown(rest), "1, 2])");
+  }
+  EXPECT_EQ(shown(events), "first([");
 }
 
 }  // namespace

@@ -12,10 +12,11 @@
 
 #include "error.h"
 #include "generation/encode_text.h"
+#include "generation/fresh.h"
 #include "generation/json_fields.h"
 #include "lmtp/base/json.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/protocol/codec.h"
-#include "openai/answer.h"
 
 namespace lmtp::server {
 namespace {
@@ -51,7 +52,7 @@ class Run : public GenerationListener {
     return {};
   }
   void on_prompt_token(int /*prompt*/, TokenEvent /*event*/) override {}
-  void on_token(GeneratedToken token) override;
+  void on_reply(Reply reply) override;
   void on_forked(const SampleForked& fork) override {
     forks_.emplace_back();
     Fork& news = news_of(fork.sample);
@@ -105,11 +106,11 @@ std::string_view Run::reason_of(const TokenEvent& last) const {
   return is_eos || !is_controlled_ ? "eos" : "aici-stop";
 }
 
-void Run::on_token(GeneratedToken token) {
-  const TokenEvent& event = token.event;
+void Run::on_reply(Reply reply) {
+  const TokenEvent& event = reply.token;
   Fork& fork = news_of(event.sample);
   if (event.num_backtracked > 0) fork.text += kBacktrackMark;
-  fork.text += token.text;
+  fork.text += reply.take_content();
   if (event.finish_reason != FinishReason::kNone) end(fork, reason_of(event));
   if (event.token == kNoToken) return;
   ++(event.is_appended || event.is_forced ? num_put_ : num_sampled_);
@@ -128,37 +129,34 @@ void Run::on_output(const ControllerOutput& output) {
 void Run::begin() {
   if (std::exchange(is_begun_, true)) return;
   responder_->begin({200, "text/event-stream", "", {{"X-Accel-Buffering", "no"}}});
-  std::string head = R"(data: {"object": "initial-run", "id": ")" + id_ + R"(", "created": )" +
-                     std::to_string(unix_seconds()) + R"(, "model": )";
-  append_json_string(model_, head);
-  responder_->write(head + "}\n\n");
+  std::string head = "data: ";
+  JsonWriter json(head);
+  json.begin_object().field("object", "initial-run").field("id", id_);
+  json.field("created", unix_seconds()).field("model", model_).end_object();
+  responder_->write(head + "\n\n");
 }
 
 void Run::write_news() {
-  std::string out;
+  std::string out = "data: ";
+  JsonWriter json(out);
+  json.begin_object().field("object", "run").key("forks").begin_array();
+  bool has_news = false;
   for (std::size_t i = 0; i < forks_.size(); ++i) {
     Fork& fork = forks_[i];
     if (!fork.has_news) continue;
-    out += out.empty() ? R"(data: {"object": "run", "forks": [)" : ", ";
-    out += R"({"index": )" + std::to_string(i) + R"(, "text": )";
-    append_json_string(fork.text, out);
-    out += R"(, "error": )";
-    append_json_string(fork.error, out);
-    out += R"(, "logs": )";
-    append_json_string(fork.logs, out);
-    out += R"(, "storage": [)" + fork.storage + R"(], "micros": )" + std::to_string(fork.micros);
-    if (fork.fork_of) out += R"(, "fork_of": )" + std::to_string(*fork.fork_of);
-    if (!fork.reason.empty()) {
-      out.append(R"(, "finish_reason": ")").append(fork.reason).append("\"");
-    }
-    out += '}';
+    has_news = true;
+    json.begin_object().field("index", i).field("text", fork.text).field("error", fork.error);
+    json.field("logs", fork.logs).key("storage").begin_array().out() += fork.storage;
+    json.end_array().field("micros", fork.micros).given_field("fork_of", fork.fork_of);
+    if (!fork.reason.empty()) json.field("finish_reason", fork.reason);
+    json.end_object();
     fork = {.has_ended = fork.has_ended};
   }
-  if (out.empty()) return;
-  out += R"(], "usage": {"sampled_tokens": )" + std::to_string(num_sampled_) +
-         R"(, "ff_tokens": )" + std::to_string(num_put_) + R"(, "cost": )" +
-         std::to_string(kCostOfSampled * num_sampled_ + num_put_) + "}}\n\n";
-  responder_->write(out);
+  if (!has_news) return;
+  json.end_array().key("usage").begin_object().field("sampled_tokens", num_sampled_);
+  json.field("ff_tokens", num_put_).field("cost", kCostOfSampled * num_sampled_ + num_put_);
+  json.end_object().end_object();
+  responder_->write(out + "\n\n");
 }
 
 void Run::on_error(const Error& error, bool no_model) {

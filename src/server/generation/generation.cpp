@@ -4,26 +4,36 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <variant>
 
-#include "controllers.h"
 #include "encode_text.h"
-#include "grammars.h"
-#include "lmtp/aici/instance.h"
-#include "lmtp/aici/storage_json.h"
-#include "lmtp/base/guarded.h"
-#include "lmtp/registry/stream_canceller.h"
+#include "fresh.h"
 #include "lmtp/request/request.h"
 
 namespace lmtp::server {
 namespace {
 
-// A model that is unloaded so often before a request's prompts are ids is in too much demand.
-constexpr int kAwaitsMax = 3;
+class Generation;
 
-using Compiled = constraint::GrammarCompiler::Compiled;
+// What is done before its sequences run.
+class PromptIntake final : public Intake {
+ public:
+  PromptIntake(const GenerationContext& context, Generation& of, GenerationRequest& request);
+
+ private:
+  Result<Encoded> encode(const registry::ReadyModel& model) override {
+    auto prompts = std::exchange(make_prompts_, nullptr)(model);  // which may hold long texts
+    if (!prompts) return prompts.error();
+    return Encoded{.prompts = std::move(*prompts)};
+  }
+  Result<void> accept(const registry::ReadyModel& model, Encoded& encoded) override;
+  std::size_t num_bytes() const override { return num_bytes_; }
+
+  Generation& of_;  // which calls advance() alone
+  std::function<Result<Prompts>(const registry::ReadyModel&)> make_prompts_;
+  const std::size_t num_bytes_;
+};
 
 // One HTTP request until its last token, on the strand of its responder. Owned by the sink of its
 // sequences, which engines hold, and by the encoder's job.
@@ -35,21 +45,39 @@ class Generation : public std::enable_shared_from_this<Generation> {
         request_(std::move(request)),
         responder_(std::move(responder)),
         listener_(std::move(listener)),
-        part_(std::in_place, context.waiting) {}
+        intake_(std::make_shared<PromptIntake>(context, *this, request_)) {}
 
   void start() {
     responder_->on_gone([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->end();
     });
+    awaited_.key.connection = responder_->id();
     if (auto allowed = check_access(); !allowed) {
       context_.models.refusals().add(allowed.error().code);
       return end(allowed.error(), true);
     }
-    if (!part_->set(request_.num_bytes)) {
-      return fail({ErrorCode::kOverloaded,
-                   "overloaded: what waits for models takes too much memory; retry later"});
-    }
     advance();
+  }
+
+  // Of the intake.
+  Result<void> accept(const registry::ReadyModel& model, Prompts& prompts) {
+    const std::size_t num_sequences = prompts.size() * num_samples();
+    if (num_sequences > kSequencesMax) {
+      return Error{ErrorCode::kInvalid, "prompt: asks for " + std::to_string(num_sequences) +
+                                            " sequences (prompts times samples), allowed are at "
+                                            "most " +
+                                            std::to_string(kSequencesMax) + "; send them in parts"};
+    }
+    if (!model.tokenizer) return no_tokenizer("prompt", model.tokenizer.error());
+    if (!request_.params.has_seed) {
+      request_.params.seed = fresh_seed();
+      request_.params.has_seed = true;
+    }
+    const auto held = listener_;  // what it writes may end this
+    if (auto taken = held->on_prompts(model, prompts, request_.params); !taken) return taken;
+    if (ended_) return Error{ErrorCode::kCancelled, "cancelled"};
+    model.end_answers(request_.params);
+    return {};
   }
 
  private:
@@ -68,116 +96,24 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
 
   void advance() {
-    auto model = context_.models.ready_model(request_.model);
-    if (!model) return await_model();
-    if (!request_.is_slow && request_.num_bytes <= kEncodedAtOnceMax) {
-      return on_prompts(*model, guarded([&] { return request_.make_prompts(*model); }));
+    const auto intake = intake_;
+    auto progress = intake->advance(requester(awaited_.key));
+    awaited_.canceller = std::move(progress.awaited);
+    if (ended_) return cancel(awaited_);
+    if (progress.refusal) {
+      if (!progress.is_counted) context_.models.refusals().add(progress.refusal->error.code);
+      return end(progress.refusal->error, progress.refusal->no_model);
     }
-    auto job = [self = shared_from_this(), model = std::move(*model)] {
-      auto prompts = std::make_shared<Result<Prompts>>(
-          guarded([&] { return self->request_.make_prompts(model); }));
-      self->responder_->post(
-          [self, model, prompts] { self->on_prompts(model, std::move(*prompts)); });
-    };
-    if (!context_.encoder.submit(responder_->id(), std::move(job))) {
-      fail({ErrorCode::kOverloaded, "overloaded: long texts wait to be read; retry later"});
-    }
-  }
-
-  void await_model() {
-    if (++num_awaits_ > kAwaitsMax) {
-      return fail(
-          {ErrorCode::kUnavailable, "model: was unloaded again before this could be read; retry"});
-    }
-    awaited_.key = {responder_->id(), 0};
-    submit(RequestKind::kAwaitModel, Request(), awaited_);
-  }
-
-  void on_prompts(const registry::ReadyModel& model, Result<Prompts> prompts) {
-    if (ended_) return;
-    if (!prompts) return fail(prompts.error());
-    const std::size_t num_sequences = prompts->size() * num_samples();
-    if (num_sequences > kSequencesMax) {
-      return fail({ErrorCode::kInvalid, "prompt: asks for " + std::to_string(num_sequences) +
-                                            " sequences (prompts times samples), allowed are at "
-                                            "most " +
-                                            std::to_string(kSequencesMax) +
-                                            "; send them in parts"});
-    }
-    if (!model.tokenizer) return fail(no_tokenizer("prompt", model.tokenizer.error()));
-    if (!request_.params.has_seed) {
-      request_.params.seed = fresh_seed();
-      request_.params.has_seed = true;
-    }
-    prompts_ = std::move(*prompts);
-    const auto held = listener_;  // what it writes may end this
-    if (auto taken = listener_->on_prompts(model, prompts_, request_.params); !taken) {
-      return fail(taken.error());
-    }
-    if (ended_) return;
-    model.end_answers(request_.params);
-    if (request_.controller) return instantiate(model);
-    if (!request_.grammar || !request_.generates) return submit_all(model);
-    if (auto takes = check_grammars(model); !takes) return fail(of_grammar(takes.error()));
-    // The sink owns this until the compiler tells it.
-    compiled_ = std::make_shared<std::optional<Compiled>>();
-    ready_ = model;
-    model.grammars->compile(*request_.grammar, [sink = sink(), to = compiled_](Compiled compiled) {
-      *to = std::move(compiled);
-      tell_ready(*sink, {});
-    });
-  }
-
-  void on_compiled() {
-    if (!**compiled_) return fail(of_grammar((*compiled_)->error()));
-    submit_all(*std::exchange(ready_, std::nullopt));
-  }
-
-  // In the words of the protocol.
-  Error of_grammar(Error error) const {
-    constexpr std::string_view kField = "grammar";
-    if (error.message.starts_with(kField)) {
-      error.message.replace(0, kField.size(), request_.grammar_field);
-    }
-    return error;
-  }
-
-  void instantiate(const registry::ReadyModel& model) {
-    if (!model.controllers) return fail(of_controller(model.controllers.error()));
-    const GenerationController& controller = *request_.controller;
-    instance_ = std::make_shared<aici::Instance>(*model.controllers, controller.request_id);
-    // As compiled_.
-    instantiated_ = std::make_shared<std::optional<Result<aici::Instantiated>>>();
-    ready_ = model;
-    (*model.controllers)
-        ->instantiate({.request_id = controller.request_id,
-                       .prompt = prompts_.front(),
-                       .controller = controller.name,
-                       .arg = controller.arg,
-                       .auth = auth_of(responder_->caller().get())},
-                      [sink = sink(), to = instantiated_](Result<aici::Instantiated> done) {
-                        *to = std::move(done);
-                        tell_ready(*sink, {});
-                      });
-  }
-
-  void on_instantiated() {
-    Result<aici::Instantiated>& done = **instantiated_;
-    if (!done) return fail(of_controller(done.error()));
-    take_prompt(*done, prompts_.front());
-    listener_->on_output({.logs = std::move(done->log.logs),
-                          .storage = aici::storage_json(done->log.storage),
-                          .micros = done->log.micros});
-    submit_all(*std::exchange(ready_, std::nullopt));
+    if (progress.model) submit_all(*progress.model);
   }
 
   std::size_t num_samples() const { return static_cast<std::size_t>(request_.num_samples); }
 
   void submit_all(const registry::ReadyModel& model) {
-    request_.make_prompts = nullptr;
+    prompts_ = std::move(intake_->encoded().prompts);
+    if (intake_->begun() != nullptr) listener_->on_output(intake_->begun()->output);
     request_.model = model.name;  // while it runs another may become the only one
     context_length_ = model.limits.context_length;
-    part_.reset();
     for (std::size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
       if (request_.scores_prompts) ++num_left_;
       if (!request_.generates) continue;
@@ -198,7 +134,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     finish_step();
   }
 
-  // The streams 0, 1, ... are the prompts' samples; behind them are the prompts' scores.
+  // The streams 0, 1, ... are the prompts' samples; after them come the prompts' scores.
   void submit_score(std::size_t prompt) {
     const std::vector<TokenId>& ids = prompts_[prompt];
     if (ids.size() < 2) return end_score(prompt);
@@ -210,7 +146,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     submit(RequestKind::kScore, std::move(request), scores_[prompt]);
   }
 
-  // Behind the score, the samples find the prompt in the prefix cache.
+  // After the score, the samples find the prompt in the prefix cache.
   void end_score(std::size_t prompt) {
     scores_[prompt].canceller.reset();
     --num_left_;
@@ -223,7 +159,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
       Request request;
       request.prompt = prompts_[prompt];
       request.params = request_.params;
-      request.params.seed += i;
       if (!request_.penalizes_prompts) {
         request.params.penalties_from = static_cast<int>(request.prompt.size());
       }
@@ -231,13 +166,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
         request.params.max_tokens =
             std::max(1, context_length_ - static_cast<int>(request.prompt.size()));
       }
-      request.stops = sample.text->make_stop_checker();
-      if (compiled_ != nullptr) {
-        const Result<void> fits = constrain(***compiled_, request);
-        if (!fits) return fail(of_grammar(fits.error()));
-        request.grammar = std::make_shared<const Grammar>(*request_.grammar);
-      }
-      request.controller = std::move(instance_);
       submit(RequestKind::kGenerate, std::move(request), sample);
     }
   }
@@ -252,15 +180,23 @@ class Generation : public std::enable_shared_from_this<Generation> {
     return sink;
   }
 
+  Requester requester(StreamKey key) {
+    return {.key = key,
+            .sink = sink(),
+            .caller = responder_->caller(),
+            .others_connected = responder_->others_connected(),
+            .arrival = arrival_,
+            .encoding = ++num_encodings_};
+  }
+
   void submit(RequestKind kind, Request request, Sequence& sequence) {
     request.key = sequence.key;
-    request.arrival = arrival_;
-    request.sink = sink();
     request.model = request_.model;
-    request.caller = responder_->caller();
-    request.others_connected = responder_->others_connected();
     request.kind = kind;
-    registry::Submission submitted = context_.models.submit(std::move(request));
+    const Requester from = requester(sequence.key);
+    registry::Submission submitted =
+        sequence.text ? intake_->submit_sample(from, std::move(request), &*sequence.text)
+                      : server::submit(context_.models, from, std::move(request));
     if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
       sequence.canceller = std::move(*canceller);
       return;
@@ -288,11 +224,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
       return;
     }
     Sequence& sample = samples_[stream * num_samples() + static_cast<std::size_t>(event.sample)];
-    sample.text->backtrack(static_cast<std::size_t>(event.num_backtracked));
-    auto piece = sample.text->push(event.token, event.finish_reason);
+    Reply reply = sample.text->read(std::move(event));
+    reply.prompt = static_cast<int>(stream);
     if (is_last) end_sample(sample);
-    listener_->on_token({static_cast<int>(stream), std::move(event), std::move(piece.text),
-                         std::move(piece.stop_text)});
+    listener_->on_reply(std::move(reply));
   }
   void end_sample(Sequence& sample) {
     sample.canceller.reset();
@@ -306,12 +241,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     end_sample(samples_[static_cast<std::size_t>(event.sample)]);
     listener_->on_sample_error(event.sample, event.error);
   }
-  void on_event(const ModelReady& /*event*/) {
-    if (compiled_ != nullptr) return on_compiled();
-    if (instantiated_ != nullptr) return on_instantiated();
-    awaited_.canceller.reset();
-    advance();
-  }
+  void on_event(const ModelReady& /*event*/) { advance(); }
   void on_event(const LoadingNotice& /*event*/) {}
   void on_event(const StreamNotice& /*event*/) {}
   void on_event(const ForkBegun& /*event*/) {}
@@ -327,7 +257,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(const ControllerOutput& event) { listener_->on_output(event); }
 
   void finish_step() {
-    if (ended_ || prompts_.empty() || ready_) return;
+    if (ended_ || prompts_.empty()) return;
     if (auto taken = listener_->on_step(); !taken) return fail(taken.error());
     if (ended_ || num_left_ > 0) return;
     ended_ = true;
@@ -349,16 +279,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   void end() {
     ended_ = true;
-    part_.reset();
-    ready_.reset();
-    instance_.reset();
+    intake_.reset();
     listener_.reset();
-    const auto cancel = [](Sequence& sequence) {
-      if (sequence.canceller != nullptr) sequence.canceller->cancel(sequence.key);
-    };
     cancel(awaited_);
     std::ranges::for_each(scores_, cancel);
     std::ranges::for_each(samples_, cancel);
+  }
+
+  static void cancel(const Sequence& sequence) {
+    if (sequence.canceller != nullptr) sequence.canceller->cancel(sequence.key);
   }
 
   const GenerationContext& context_;
@@ -366,16 +295,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<HttpResponder> responder_;
   // Both end on the strand: an engine may hold the sink for longer than there is a server.
   std::shared_ptr<GenerationListener> listener_;
-  std::optional<MemoryLimit::Part> part_;
+  std::shared_ptr<PromptIntake> intake_;
   const std::chrono::steady_clock::time_point arrival_ = std::chrono::steady_clock::now();
   std::weak_ptr<EventSink> sink_;  // engines own it while they have sequences
-  int num_awaits_ = 0;
-  // While the grammar is being compiled, or the controller instantiated: the model. Once that is
-  // told the result has been written.
-  std::optional<registry::ReadyModel> ready_;
-  std::shared_ptr<aici::Instance> instance_;  // until it is submitted
-  std::shared_ptr<std::optional<Result<aici::Instantiated>>> instantiated_;  // null: no controller
-  std::shared_ptr<std::optional<Compiled>> compiled_;                        // null: no grammar
+  std::uint64_t num_encodings_ = 0;
   int context_length_ = 0;
   bool ended_ = false;
   Prompts prompts_;
@@ -384,6 +307,23 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<Sequence> scores_;   // [prompts]
   std::size_t num_left_ = 0;       // of both
 };
+
+PromptIntake::PromptIntake(const GenerationContext& context, Generation& of,
+                           GenerationRequest& request)
+    : Intake(context.models, context.encoder, std::make_shared<MemoryLimit::Part>(context.waiting),
+             {.model = request.model,
+              .is_slow = request.is_slow,
+              .coded_bytes = request.num_bytes,
+              .grammar = request.generates ? std::move(request.grammar) : std::nullopt,
+              .grammar_field = request.grammar_field,
+              .controller = request.controller}),
+      of_(of),
+      make_prompts_(std::move(request.make_prompts)),
+      num_bytes_(request.num_bytes) {}
+
+Result<void> PromptIntake::accept(const registry::ReadyModel& model, Encoded& encoded) {
+  return of_.accept(model, encoded.prompts);
+}
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "encoder.h"
+#include "intake.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 #include "lmtp/registry/models.h"
@@ -32,15 +33,6 @@ struct GenerationContext {
   MemoryLimit& waiting;  // what requests hold until their prompts are token ids
 };
 
-using Prompts = std::vector<std::vector<TokenId>>;
-
-// What decides on a sample's tokens, and forks it.
-struct GenerationController {
-  std::string name;  // a tag, or a module's id
-  std::string arg;
-  std::string request_id;  // aici::InstantiateRequest::request_id
-};
-
 struct GenerationRequest {
   std::string model;  // as the client named it; empty: the only one
   // The ids of each prompt, by the model that is ready. On the encoder's thread where it may take
@@ -57,19 +49,10 @@ struct GenerationRequest {
   bool scores_prompts = false;
   bool generates = true;  // false: no tokens; without scores_prompts nothing is computed
   TextOptions text;
-  std::optional<Grammar> grammar;  // of each sample's text
-  // What the errors about it begin with, in the place of `grammar`.
-  std::string grammar_field = "grammar";
+  std::optional<Grammar> grammar;         // of each sample's text
+  std::string grammar_field = "grammar";  // Intake::Needs
   // With one prompt and one sample, and without a grammar.
   std::optional<GenerationController> controller;
-};
-
-struct GeneratedToken {
-  int prompt = 0;
-  TokenEvent event;  // with the sample's index
-  // What of the text is certain with it; without the stop string but where it is included.
-  std::string text;
-  std::optional<std::string> stop_text;  // the stop string that ended the sample
 };
 
 // The endpoint's half: writes what comes in its protocol. Called on the connection's strand.
@@ -84,13 +67,13 @@ class GenerationListener {
                                   SamplingParams& params) = 0;
   // A token of the prompt itself; the first has none.
   virtual void on_prompt_token(int prompt, TokenEvent event) = 0;
-  virtual void on_token(GeneratedToken token) = 0;
+  virtual void on_reply(Reply reply) = 0;
   // Of a controller alone: there is a sample more, what it has written, and the error by which it
   // ends a sample, the others going on.
   virtual void on_forked(const SampleForked& /*fork*/) {}
   virtual void on_output(const ControllerOutput& /*output*/) {}
   virtual void on_sample_error(int /*sample*/, const Error& /*error*/) {}
-  // Behind the tokens of one step: what was written of them may be sent. An error ends the request.
+  // After the replies of one step: what was written of them may be sent. An error ends the request.
   virtual Result<void> on_step() { return {}; }
   virtual void on_end() = 0;
   // The other sequences are cancelled. `no_model`: it is unknown, or could not be loaded.

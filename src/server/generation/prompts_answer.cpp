@@ -19,7 +19,7 @@ class Answer : public GenerationListener {
     return {};
   }
   void on_prompt_token(int /*prompt*/, TokenEvent /*event*/) override {}
-  void on_token(GeneratedToken /*token*/) override {}
+  void on_reply(Reply /*reply*/) override {}
   void on_end() override { responder_->send({200, "application/json", std::move(*body_)}); }
   void on_error(const Error& error, bool no_model) override {
     responder_->send(make_error_(error, no_model));

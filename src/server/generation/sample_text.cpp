@@ -1,47 +1,81 @@
 #include "sample_text.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
+#include <variant>
 
 namespace lmtp::server {
 namespace {
 
-// Samples of a request at most, as a power of two.
-constexpr std::uint64_t kSamples = 256;
+bool contains(const std::vector<TokenId>& ids, TokenId id) {
+  return std::ranges::find(ids, id) != ids.end();
+}
 
 }  // namespace
+
+std::string Reply::take_content() {
+  std::string text;
+  for (ReplyEvent& event : events) {
+    auto* content = std::get_if<Content>(&event);
+    if (content == nullptr) continue;
+    if (text.empty()) {
+      text = std::move(content->text);
+    } else {
+      text += content->text;
+    }
+  }
+  return text;
+}
 
 SampleText::SampleText(const registry::ReadyModel& model, std::span<const TokenId> prompt,
                        std::size_t num_resumed, const SamplingParams& params, TextOptions options)
     : decoder_{*model.tokenizer, options.skip_special_tokens, false},
       include_stop_(options.include_stop),
       tokens_(prompt.begin(), prompt.end()),
+      num_prompt_(prompt.size()),
       num_before_(prompt.size() - num_resumed) {
   decoder_.at_start = is_without_text(decoder_, prompt.first(num_before_));
-  if (!options.stop.empty()) {
-    auto strings = std::make_shared<const text::StopStrings>(std::move(options.stop));
-    std::vector<TokenId> ids = params.stop_token_ids;
-    if (!params.ignore_eos) {
-      const std::vector<TokenId>& eos = model.limits.eos_ids;
-      ids.insert(ids.end(), eos.begin(), eos.end());
+  const bool cuts = options.cuts_end_token && !include_stop_;
+  if (!options.stop.empty() || cuts || options.format) {
+    Ends ends{params.stop_token_ids, {}, std::move(options.format), {}, nullptr};
+    const std::vector<TokenId>& eos = model.limits.eos_ids;
+    if (!params.ignore_eos) ends.ids.insert(ends.ids.end(), eos.begin(), eos.end());
+    if (cuts) {
+      ends.cut_ids = params.stop_token_ids;
+      for (const auto* ids : {&eos, &model.answer_end_ids}) {
+        ends.cut_ids.insert(ends.cut_ids.end(), ids->begin(), ids->end());
+      }
     }
-    text::TextStopChecker checker(decoder_, strings, prompt.last(num_resumed));
-    stops_ = std::make_shared<const Stops>(
-        Stops{std::move(checker), std::move(ids), std::move(strings)});
+    if (!options.stop.empty()) {
+      ends.strings = std::make_shared<const text::StopStrings>(std::move(options.stop));
+      ends.checker.emplace(decoder_, ends.strings, prompt.last(num_resumed));
+    }
+    ends_ = std::make_shared<const Ends>(std::move(ends));
   }
   begin_text();
 }
 
+SampleText::SampleText(const SampleText& other)
+    : decoder_(other.decoder_),
+      include_stop_(other.include_stop_),
+      tokens_(other.tokens_),
+      num_prompt_(other.num_prompt_),
+      num_before_(other.num_before_),
+      ends_(other.ends_),
+      text_(other.text_),
+      reader_(other.reader_ != nullptr ? other.reader_->clone() : nullptr) {}
+
 void SampleText::begin_text() {
   const auto tokens = std::span<const TokenId>(tokens_);
-  text_.emplace(decoder_, stops_ != nullptr ? stops_->strings : nullptr, include_stop_,
+  text_.emplace(decoder_, ends_ != nullptr ? ends_->strings : nullptr, include_stop_,
                 tokens.subspan(num_before_));
+  if (ends_ != nullptr && ends_->format) reader_ = ends_->format();
 }
 
 void SampleText::backtrack(std::size_t num_tokens) {
   if (num_tokens == 0) return;
   tokens_.resize(tokens_.size() - num_tokens);
+  num_prompt_ = std::min(num_prompt_, tokens_.size());
   num_before_ = std::min(num_before_, tokens_.size());
   decoder_.at_start =
       is_without_text(decoder_, std::span<const TokenId>(tokens_).first(num_before_));
@@ -49,22 +83,39 @@ void SampleText::backtrack(std::size_t num_tokens) {
 }
 
 std::shared_ptr<StopChecker> SampleText::make_stop_checker() const {
-  if (stops_ == nullptr) return nullptr;
-  return std::make_shared<text::TextStopChecker>(stops_->checker);
+  if (ends_ == nullptr || !ends_->checker) return nullptr;
+  return std::make_shared<text::TextStopChecker>(*ends_->checker);
 }
 
-text::StreamText::Piece SampleText::push(TokenId token, FinishReason reason) {
+Reply SampleText::read(TokenEvent event) {
+  backtrack(static_cast<std::size_t>(event.num_backtracked));
+  const TokenId token = event.token;
+  const bool is_last = event.finish_reason != FinishReason::kNone;
   const bool by_token =
-      stops_ != nullptr && std::ranges::find(stops_->ids, token) != stops_->ids.end();
-  const bool is_last = reason != FinishReason::kNone;
+      is_last && ends_ != nullptr && contains(ends_->ids, token);  // not by a stop string
   if (token != kNoToken) tokens_.push_back(token);
-  return text_->push(token, is_last && by_token ? FinishReason::kLength : reason);
+  auto piece = text_->push(token, by_token ? FinishReason::kLength : event.finish_reason);
+  Reply reply{.token = std::move(event)};
+  reply.is_special = token != kNoToken && decoder_.tokenizer->is_special(token);
+  reply.num_prompt_tokens = static_cast<int>(num_prompt_);
+  reply.num_tokens = static_cast<int>(tokens_.size() - num_prompt_);
+  reply.stop_text = std::move(piece.stop_text);
+  if (is_last && !reply.stop_text) cut_end_token(reply, piece.text);
+  if (reader_ != nullptr) {
+    reader_->read(std::move(piece.text), reply.token, reply.is_special, reply.events);
+  } else if (!piece.text.empty()) {
+    reply.events.emplace_back(Content{std::move(piece.text)});
+  }
+  return reply;
 }
 
-std::uint64_t fresh_seed() {
-  std::random_device random;
-  const std::uint64_t high = random();
-  return ((high << 32 | random()) & ((std::uint64_t{1} << 53) - 1)) & ~(kSamples - 1);
+void SampleText::cut_end_token(const Reply& reply, std::string& text) const {
+  const TokenId token = reply.token.token;
+  if (ends_ == nullptr || !contains(ends_->cut_ids, token)) return;
+  if (reply.token.finish_reason != FinishReason::kStop) return;
+  if (reply.is_special && decoder_.skip_special_tokens) return;
+  const std::string_view bytes = decoder_.tokenizer->token_bytes(token);
+  if (text.ends_with(bytes)) text.resize(text.size() - bytes.size());
 }
 
 }  // namespace lmtp::server

@@ -38,9 +38,9 @@ bool is_base_stream(const protocol::StreamOptions& options) {
 
 // What GENERATE and SCORE have in common.
 template <typename Message>
-Request request_of(Message& message, RequestKind kind, const Peer& peer) {
+Request request_of(Message& message, RequestKind kind) {
   Request request;
-  request.key = {peer.streams.connection(), message.stream_id};
+  request.key.stream = message.stream_id;
   request.model = std::move(message.model);
   request.kind = kind;
   request.prompt = std::move(message.prompt);
@@ -105,7 +105,7 @@ void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers&
                        message.num_samples == 1 && message.into.empty() && !message.chat &&
                        !message.grammar && message.controller.empty();
   if (!is_base) return begin(std::move(message), peer, answers);
-  Request request = request_of(message, RequestKind::kGenerate, peer);
+  Request request = request_of(message, RequestKind::kGenerate);
   request.params = std::move(message.params);
   request.num_resumed = message.num_resumed;
   submit(std::move(request), peer, answers);
@@ -116,7 +116,7 @@ void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& an
   if (!is_base_stream(message.options) || !message.scored_text.empty()) {
     return begin(std::move(message), peer, answers);
   }
-  Request request = request_of(message, RequestKind::kScore, peer);
+  Request request = request_of(message, RequestKind::kScore);
   request.scored = std::move(message.scored);
   request.params.top_logprobs = message.top_logprobs;
   submit(std::move(request), peer, answers);
@@ -151,22 +151,32 @@ void Dispatcher::handle(protocol::CancelMessage& message, Peer& peer, Answers& a
 
 void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   const StreamId id = request.key.stream;
-  request.caller = peer.caller;
   if (peer.streams.contains(id)) {
+    request.key.connection = peer.streams.connection();
+    request.caller = peer.caller;
     models_.refusals().add(request, ErrorCode::kInvalid);
     return answer_token_error({id, id_in_use(id)}, answers);
   }
-  request.sink = peer.sink;
-  request.others_connected = connections_.num_clients() > 1;
   std::string model = models_.lasting_name(request.model);
   const bool scores = request.kind == RequestKind::kScore;
-  registry::Submission submitted = models_.submit(std::move(request));
+  const Requester from = requester(id, request.arrival, peer);
+  registry::Submission submitted = server::submit(models_, from, std::move(request));
   if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
     peer.streams.add(id, std::move(*canceller), std::move(model)).scores = scores;
     return;
   }
   const auto& refusal = std::get<registry::Refusal>(submitted);
   answer_stream_error(error_entry(id, refusal.error, refusal.no_model), answers);
+}
+
+Requester Dispatcher::requester(StreamId id, std::chrono::steady_clock::time_point arrival,
+                                Peer& peer) const {
+  return {.key = {peer.streams.connection(), id},
+          .sink = peer.sink,
+          .caller = peer.caller,
+          .others_connected = connections_.num_clients() > 1,
+          .arrival = arrival,
+          .encoding = ++peer.num_encodings};
 }
 
 Result<void> Dispatcher::check_access(const std::string& model, const Peer& peer) const {

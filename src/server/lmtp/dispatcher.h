@@ -13,6 +13,7 @@
 #include "events.h"
 #include "generation/controllers.h"
 #include "generation/encoder.h"
+#include "generation/intake.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/request/request.h"
@@ -65,19 +66,11 @@ class Dispatcher {
   void begin(Operation operation, Peer& peer, Answers& answers);
   void start(StreamId id, Peer& peer, Answers& answers);
   void advance(StreamId id, Peer& peer, Answers& answers);
-  void encode_later(StreamId id, registry::ReadyModel model, Peer& peer, Answers& answers);
-  void compile_later(StreamId id, const Grammar& grammar, const registry::ReadyModel& model,
-                     Peer& peer, Answers& answers);
-  void instantiate_later(StreamId id, const protocol::GenerateMessage& message,
-                         const registry::ReadyModel& model, Peer& peer, Answers& answers);
-  static Result<void> take_instance(StreamId id, WaitingOperation& waiting, Answers& answers);
-  // Another thread has it, which tells of the end by ModelReady.
-  bool hand_over(StreamId id, const std::string& model_name, Peer& peer, Answers& answers);
-  void await_model(StreamId id, Peer& peer, Answers& answers);
+  Requester requester(StreamId id, std::chrono::steady_clock::time_point arrival, Peer& peer) const;
   void submit_samples(StreamId id, Request request, int num_samples, const std::string& model_name,
                       Peer& peer, Answers& answers);
   void free_buffer(const protocol::FreeMessage& message, Peer& peer, Answers& answers);
-  void go_on_behind_buffer(StreamId id, Peer& peer, Answers& answers);
+  void resume_deferred(StreamId id, Peer& peer, Answers& answers);
   void cancel(StreamId id, const Error& reason, Peer& peer, Answers& answers);
   // Ends what no model has: counts it, and answers.
   void fail(StreamId id, const Error& error, Peer& peer, Answers& answers);

@@ -1,5 +1,6 @@
-// The dispatcher's way of FORK and BACKTRACK: from the connection's streams to their engine, which
-// answers with ForkBegun and EditRefused, or with the next tokens.
+// What the dispatcher does with FORK and BACKTRACK: from the connection's streams to their engine,
+// which answers with ForkBegun and EditRefused, or with the next tokens.
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,18 +48,16 @@ void Dispatcher::handle(protocol::ForkMessage& message, Peer& peer, Answers& ans
       ForkOf{{peer.streams.connection(), of_id}, std::move(message.changes)});
   std::vector<Request> forks(message.streams.size());
   for (std::size_t i = 0; i < forks.size(); ++i) {
-    forks[i].key = {peer.streams.connection(), message.streams[i]};
-    forks[i].sink = peer.sink;
-    forks[i].caller = peer.caller;
+    forks[i].key.stream = message.streams[i];
     forks[i].model = (*parent)->model;
-    forks[i].others_connected = connections_.num_clients() > 1;
     forks[i].fork = fork;
   }
   const ExtendedStream* of = (*parent)->extended.get();
   const bool sends_text = of != nullptr && of->sends_text;
   const bool wants_notices = of != nullptr && of->wants_notices;
   const std::string model = (*parent)->model;
-  registry::Submission submitted = models_.submit_forks(std::move(forks));
+  const Requester from = requester(of_id, std::chrono::steady_clock::now(), peer);
+  registry::Submission submitted = server::submit_forks(models_, from, std::move(forks));
   if (const auto* refusal = std::get_if<registry::Refusal>(&submitted)) {
     return answer_msg_error(error_entry(of_id, refusal->error), answers);
   }

@@ -86,7 +86,7 @@ class EventMessages {
   void add(const ModelReady& event) {
     const StreamTable::Live* live = peer_.streams.find(event.stream_id);
     if (live == nullptr || live->extended == nullptr || live->extended->waiting == nullptr) return;
-    if (live->extended->waiting->encoding != event.encoding) return;
+    if (live->extended->waiting->encoding() != event.encoding) return;
     Outcome& outcome = outcomes_.emplace_back(Outcome{event.stream_id, {}});
     if (!live->cancelled) return;
     const Error cancelled{ErrorCode::kCancelled, "cancelled"};
@@ -160,17 +160,17 @@ class EventMessages {
       TokenEntry entry{std::move(event), index};
       entry.fork = std::exchange(stream.begun, std::nullopt);
       if (text) {
-        text->backtrack(static_cast<std::size_t>(entry.event.num_backtracked));
-        auto piece = text->push(entry.event.token, entry.event.finish_reason);
-        if (stream.sends_text) entry.text = std::move(piece.text);
-        entry.stop_text = std::move(piece.stop_text);
+        Reply reply = text->read(std::move(entry.event));
+        if (stream.sends_text) entry.text = reply.take_content();
+        entry.stop_text = std::move(reply.stop_text);
+        entry.event = std::move(reply.token);
       }
       entries_.emplace_back(std::move(entry));
     }
     if (is_last) end_sample(id, stream, sample);
   }
 
-  // The stream has ended when its samples have.
+  // The stream ends with the last of its samples.
   void end_sample(StreamId id, ExtendedStream& stream, int sample) {
     stream.samples[static_cast<std::size_t>(sample)].canceller.reset();
     if (--stream.num_alive > 0) return;
@@ -208,6 +208,15 @@ void answer_msg_error(const ErrorEntry& error, Answers& answers) {
 void answer_stream_error(const ErrorEntry& error, Answers& answers) {
   answer_token_error(error, answers);
   if (error.no_model) answer_msg_error(error, answers);
+}
+
+void answer_begun(StreamId id, WaitingOperation& waiting, const Intake::Begun& begun,
+                  Answers& answers) {
+  protocol::ControllerEntry entry{
+      id, {}, begun.output.logs, begun.output.storage, begun.output.micros};
+  if (begun.changes_prompt) entry.prompt = waiting.encoded().prompts.front();
+  if (!begun.changes_prompt && entry.logs.empty() && entry.storage.empty()) return;
+  protocol::serialize_controllers({&entry, 1}, answers.emplace_back());
 }
 
 std::vector<Outcome> append_events(std::span<StreamEvent> events, Peer& peer, Answers& messages) {

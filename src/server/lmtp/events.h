@@ -29,6 +29,10 @@ struct Outcome {
   std::optional<StreamError> error;  // nothing: the model is ready
 };
 
+// What a controller has written before its stream begins, and the prompt where it has changed that.
+void answer_begun(StreamId id, WaitingOperation& waiting, const Intake::Begun& begun,
+                  Answers& answers);
+
 // The events of one step of one connection as messages: at most one TOKEN, one MSG of progress and
 // one of notices, and a MSG for each stream whose model could not be had. Streams that end leave
 // the table; events of streams that are not in it are dropped. What waited is the caller's to go on

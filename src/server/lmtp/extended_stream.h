@@ -11,52 +11,36 @@
 #include <vector>
 
 #include "buffers.h"
+#include "generation/intake.h"
 #include "generation/sample_text.h"
-#include "lmtp/aici/instance.h"
 #include "lmtp/base/ids.h"
-#include "lmtp/base/result.h"
-#include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/protocol/message.h"
 #include "lmtp/registry/stream_canceller.h"
-#include "net/memory_limit.h"
 
 namespace lmtp::server {
+
+struct Peer;
 
 // What has to be done with a model, or with buffers that a BUFFER before it fills.
 using Operation =
     std::variant<protocol::GenerateMessage, protocol::ScoreMessage, protocol::TokenizeMessage,
                  protocol::DetokenizeMessage, protocol::BufferMessage>;
 
-// What an operation has of text, parts and buffers, in token ids; or the other way round.
-struct Resolved {
-  std::vector<TokenId> tokens = {};  // of the prompt, or of the text of a TOKENIZE or BUFFER
-  std::vector<TokenId> scored = {};
-  std::string text = {};  // of the tokens of a DETOKENIZE
-};
-
-// An operation until it is done, or its samples run. Of one thread at a time: the strand's, the
-// encoder's, or that of the compiler of grammars.
-struct WaitingOperation {
-  WaitingOperation(Operation operation_in, std::shared_ptr<MemoryLimit::Part> part_in)
-      : operation(std::move(operation_in)), part(std::move(part_in)) {}
-  ~WaitingOperation() { part->replace(counted_bytes, 0); }
-  WaitingOperation(const WaitingOperation&) = delete;
-  WaitingOperation& operator=(const WaitingOperation&) = delete;
+// An operation until it is done, or its samples run.
+struct WaitingOperation final : Intake {
+  WaitingOperation(registry::Models& models, Encoder& encoder, const Peer& peer,
+                   Operation operation_in);
 
   Operation operation;
-  const std::shared_ptr<MemoryLimit::Part> part;  // of its connection
-  std::size_t counted_bytes = 0;  // in `part`: its own and the buffers that it holds
   // Of the prompt's parts, those that are buffers, as they were in the order of the messages.
   std::vector<std::shared_ptr<const Buffers::Tokens>> buffers;
   bool begins_buffer = false;  // of a BUFFER: there is nothing that it is appended to
-  std::optional<Result<Resolved>> resolved;
-  std::optional<constraint::GrammarCompiler::Compiled> grammar;  // where it has one
-  // Where it has a controller, once it has been instantiated, or that is under way.
-  std::shared_ptr<aici::Instance> controller;
-  std::shared_ptr<std::optional<Result<aici::Instantiated>>> instantiated;
-  int num_awaits = 0;  // how often it has been submitted to wait for its model
-  // ModelReady::encoding, while the encoder, the compiler of grammars or a controller has it.
-  std::uint64_t encoding = 0;
+
+ private:
+  Result<Encoded> encode(const registry::ReadyModel& model) override;
+  std::size_t num_bytes() const override;
+
+  const std::size_t max_answer_bytes_;
 };
 
 struct ExtendedStream {

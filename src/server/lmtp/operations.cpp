@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "generation/encode_text.h"
+#include "generation/fresh.h"
 #include "lmtp/request/error_text.h"
+#include "peer.h"
 #include "resolve.h"
 
 namespace lmtp::server {
@@ -48,7 +50,6 @@ std::size_t num_bytes_of(const GenerateMessage& message) {
   }
   for (const std::string& stop : message.stop) num_bytes += stop.size();
   if (message.chat) num_bytes += message.chat->num_bytes();
-  if (message.grammar) num_bytes += message.grammar->text.size();
   return num_bytes;
 }
 std::size_t num_bytes_of(const ScoreMessage& message) {
@@ -61,14 +62,34 @@ std::size_t num_bytes_of(const TokenizeMessage& message) {
 std::size_t num_bytes_of(const DetokenizeMessage& message) { return num_bytes_of(message.tokens); }
 std::size_t num_bytes_of(const BufferMessage& message) { return num_bytes_of(message.content); }
 
+// What the way to the model has to know of it, whose grammar moves there.
+Intake::Needs needs_of(Operation& operation, const Peer& peer) {
+  Intake::Needs needs;
+  std::visit([&](auto& message) { needs.model = std::move(message.model); }, operation);
+  needs.has_model = needs_model(operation);
+  needs.is_slow = has_chat(operation);
+  needs.coded_bytes = num_coded_bytes(operation);
+  auto* const generate = std::get_if<GenerateMessage>(&operation);
+  if (generate == nullptr) return needs;
+  needs.grammar = std::move(generate->grammar);
+  needs.num_resumed = static_cast<std::size_t>(generate->num_resumed);
+  if (!generate->controller.empty()) {
+    needs.controller = {std::move(generate->controller), std::move(generate->controller_arg),
+                        "lmtp-" + std::to_string(peer.streams.connection()) + "-" +
+                            std::to_string(generate->stream_id) + "-" +
+                            std::to_string(peer.num_encodings)};
+  }
+  return needs;
+}
+
 // What GENERATE and SCORE have in common.
 template <typename Message>
 Request begin_request(Message& message, RequestKind kind, const registry::ReadyModel& model,
                       const ExtendedStream& stream) {
   Request request;
-  request.arrival = stream.arrival;
   request.key.stream = message.stream_id;
-  request.model = message.model.empty() ? model.name : std::move(message.model);
+  const std::string& asked_name = stream.waiting->model_name();
+  request.model = asked_name.empty() ? model.name : asked_name;
   request.kind = kind;
   request.wants_notices = stream.wants_notices;
   return request;
@@ -92,11 +113,6 @@ StreamId id_of(const Operation& operation) {
   return std::visit([](const auto& message) { return message.stream_id; }, operation);
 }
 
-const std::string& model_of(const Operation& operation) {
-  return std::visit([](const auto& message) -> const std::string& { return message.model; },
-                    operation);
-}
-
 const StreamOptions* options_of(const Operation& operation) {
   return std::visit(
       [](const auto& message) -> const StreamOptions* {
@@ -104,11 +120,6 @@ const StreamOptions* options_of(const Operation& operation) {
         return nullptr;
       },
       operation);
-}
-
-const Grammar* grammar_of(const Operation& operation) {
-  const auto* message = std::get_if<GenerateMessage>(&operation);
-  return message != nullptr && message->grammar ? &*message->grammar : nullptr;
 }
 
 bool needs_model(const Operation& operation) {
@@ -124,23 +135,31 @@ bool concerns_buffers(const Operation& operation) {
   });
 }
 
-std::size_t num_bytes(const Operation& operation) {
-  return sizeof(ExtendedStream) + sizeof(WaitingOperation) +
-         std::visit([](const auto& message) { return num_bytes_of(message); }, operation);
+WaitingOperation::WaitingOperation(registry::Models& models, Encoder& encoder, const Peer& peer,
+                                   Operation operation_in)
+    : Intake(models, encoder, peer.waiting, needs_of(operation_in, peer)),
+      operation(std::move(operation_in)),
+      max_answer_bytes_(peer.limits.max_answer_bytes) {}
+
+Result<Encoded> WaitingOperation::encode(const registry::ReadyModel& model) {
+  return resolve(*this, model, max_answer_bytes_);
 }
 
-std::size_t num_buffer_bytes(const WaitingOperation& waiting) {
+// With the buffers that it holds, each once.
+std::size_t WaitingOperation::num_bytes() const {
   std::vector<const Buffers::Tokens*> held;
-  for (const auto& buffer : waiting.buffers) held.push_back(buffer.get());
+  for (const auto& buffer : buffers) held.push_back(buffer.get());
   std::ranges::sort(held);
   held.erase(std::unique(held.begin(), held.end()), held.end());
-  std::size_t num_bytes = waiting.buffers.size() * sizeof(waiting.buffers[0]);
+  std::size_t num_bytes =
+      sizeof(ExtendedStream) + sizeof(WaitingOperation) + buffers.size() * sizeof(buffers[0]) +
+      std::visit([](const auto& message) { return num_bytes_of(message); }, operation);
   for (const Buffers::Tokens* buffer : held) num_bytes += num_bytes_of(*buffer);
   return num_bytes;
 }
 
-std::unique_ptr<ExtendedStream> make_extended(Operation operation,
-                                              std::shared_ptr<MemoryLimit::Part> part) {
+std::unique_ptr<ExtendedStream> make_extended(registry::Models& models, Encoder& encoder,
+                                              const Peer& peer, Operation operation) {
   auto stream = std::make_unique<ExtendedStream>();
   const StreamOptions* options = options_of(operation);
   stream->is_stream = options != nullptr;
@@ -154,14 +173,14 @@ std::unique_ptr<ExtendedStream> make_extended(Operation operation,
     }
     if (options->timeout_ms > 0) stream->deadline = in(options->timeout_ms);
   }
-  stream->waiting = std::make_shared<WaitingOperation>(std::move(operation), std::move(part));
+  stream->waiting = std::make_shared<WaitingOperation>(models, encoder, peer, std::move(operation));
   return stream;
 }
 
-Result<Request> make_request(GenerateMessage& message, Resolved resolved,
+Result<Request> make_request(GenerateMessage& message, Encoded encoded,
                              const registry::ReadyModel& model, ExtendedStream& stream) {
   const StreamOptions& options = message.options;
-  std::vector<TokenId>& prompt = resolved.tokens;
+  std::vector<TokenId>& prompt = encoded.prompts.front();
   stream.sends_text =
       options.text.value_or(message.chat.has_value() || has_text(options.prompt_parts));
   const bool needs_text = stream.sends_text || !message.stop.empty();
@@ -193,13 +212,13 @@ Result<Request> make_request(GenerateMessage& message, Resolved resolved,
   return request;
 }
 
-Result<Request> make_request(ScoreMessage& message, Resolved resolved,
+Result<Request> make_request(ScoreMessage& message, Encoded encoded,
                              const registry::ReadyModel& model, ExtendedStream& stream) {
   const StreamOptions& options = message.options;
-  std::vector<TokenId>& prompt = resolved.tokens;
+  std::vector<TokenId>& prompt = encoded.prompts.front();
   stream.sends_text = options.text.value_or(!message.scored_text.empty());
   Request request = begin_request(message, RequestKind::kScore, model, stream);
-  request.scored = std::move(resolved.scored);
+  request.scored = std::move(encoded.scored);
   request.params.top_logprobs = message.top_logprobs;
   ExtendedStream::Sample sample;
   if (stream.sends_text) {

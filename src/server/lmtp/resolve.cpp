@@ -12,6 +12,12 @@ namespace {
 using protocol::BufferPart;
 using protocol::PromptPart;
 
+Encoded one_prompt(std::vector<TokenId> tokens) {
+  Encoded encoded;
+  encoded.prompts.push_back(std::move(tokens));
+  return encoded;
+}
+
 // Of ids and buffers; the text is not known yet.
 std::size_t num_known_tokens(const std::vector<PromptPart>& parts,
                              const WaitingOperation& waiting) {
@@ -28,7 +34,7 @@ std::size_t num_known_tokens(const std::vector<PromptPart>& parts,
   return num_tokens;
 }
 
-// The parts' tokens, one behind the other.
+// The parts' tokens, one after the other.
 Result<std::vector<TokenId>> join_parts(const protocol::StreamOptions& options,
                                         const WaitingOperation& waiting,
                                         const registry::ReadyModel& model) {
@@ -62,22 +68,22 @@ Result<std::vector<TokenId>> join_parts(const protocol::StreamOptions& options,
 }
 
 template <typename Message>
-Result<Resolved> resolve_prompt(Message& message, const WaitingOperation& waiting,
-                                const registry::ReadyModel& model) {
-  if (message.options.prompt_parts.empty()) return Resolved{.tokens = std::move(message.prompt)};
+Result<Encoded> resolve_prompt(Message& message, const WaitingOperation& waiting,
+                               const registry::ReadyModel& model) {
+  if (message.options.prompt_parts.empty()) return one_prompt(std::move(message.prompt));
   auto prompt = join_parts(message.options, waiting, model);
   if (!prompt) return prompt.error();
-  return Resolved{.tokens = std::move(*prompt)};
+  return one_prompt(std::move(*prompt));
 }
 
-Result<Resolved> resolve_text(const std::string& text, TextPlace place,
-                              const registry::ReadyModel& model) {
+Result<Encoded> resolve_text(const std::string& text, TextPlace place,
+                             const registry::ReadyModel& model) {
   auto tokens = encode_text(model.tokenizer, "text", text, place);
   if (!tokens) return tokens.error();
-  return Resolved{.tokens = std::move(*tokens)};
+  return one_prompt(std::move(*tokens));
 }
 
-Result<Resolved> resolve_chat(const Chat& chat, const registry::ReadyModel& model) {
+Result<Encoded> resolve_chat(const Chat& chat, const registry::ReadyModel& model) {
   const auto of_messages = [](const Error& error) {
     const bool is_place = error.message.starts_with('[');
     return Error{error.code, (is_place ? "messages" : "messages: ") + error.message};
@@ -85,26 +91,26 @@ Result<Resolved> resolve_chat(const Chat& chat, const registry::ReadyModel& mode
   if (!model.chat_template) return of_messages(model.chat_template.error());
   auto prompt = (*model.chat_template)->prompt(chat);
   if (!prompt) return of_messages(prompt.error());
-  return Resolved{.tokens = std::move(*prompt)};
+  return one_prompt(std::move(*prompt));
 }
 
-Result<Resolved> resolve_message(protocol::GenerateMessage& message,
-                                 const WaitingOperation& waiting,
-                                 const registry::ReadyModel& model) {
+Result<Encoded> resolve_message(protocol::GenerateMessage& message, const WaitingOperation& waiting,
+                                const registry::ReadyModel& model) {
   if (!message.chat) return resolve_prompt(message, waiting, model);
-  Result<Resolved> resolved = resolve_chat(*message.chat, model);
+  Result<Encoded> resolved = resolve_chat(*message.chat, model);
   if (!resolved) return resolved;
-  resolved->tokens.insert(resolved->tokens.end(), message.prompt.begin(), message.prompt.end());
+  std::vector<TokenId>& tokens = resolved->prompts.front();
+  tokens.insert(tokens.end(), message.prompt.begin(), message.prompt.end());
   return resolved;
 }
 
-Result<Resolved> resolve_message(protocol::ScoreMessage& message, const WaitingOperation& waiting,
-                                 const registry::ReadyModel& model) {
-  Result<Resolved> resolved = resolve_prompt(message, waiting, model);
+Result<Encoded> resolve_message(protocol::ScoreMessage& message, const WaitingOperation& waiting,
+                                const registry::ReadyModel& model) {
+  Result<Encoded> resolved = resolve_prompt(message, waiting, model);
   if (!resolved) return resolved;
   resolved->scored = std::move(message.scored);
   if (message.scored_text.empty()) return resolved;
-  const bool begins = resolved->tokens.empty();
+  const bool begins = resolved->prompts.front().empty();
   auto scored =
       encode_text(model.tokenizer, "scored", message.scored_text,
                   {.begins = begins, .adds_bos = begins && message.options.add_special_tokens});
@@ -113,20 +119,20 @@ Result<Resolved> resolve_message(protocol::ScoreMessage& message, const WaitingO
   return resolved;
 }
 
-Result<Resolved> resolve_message(protocol::TokenizeMessage& message,
-                                 const registry::ReadyModel& model, std::size_t max_answer_bytes) {
+Result<Encoded> resolve_message(protocol::TokenizeMessage& message,
+                                const registry::ReadyModel& model, std::size_t max_answer_bytes) {
   const TextPlace place{.begins = true, .adds_bos = message.add_special_tokens};
   auto resolved =
       message.chat ? resolve_chat(*message.chat, model) : resolve_text(message.text, place, model);
   // A token takes two bytes at least.
-  if (resolved && resolved->tokens.size() > max_answer_bytes / 2) {
+  if (resolved && resolved->prompts.front().size() > max_answer_bytes / 2) {
     return too_much("text", max_answer_bytes);
   }
   return resolved;
 }
 
-Result<Resolved> resolve_message(protocol::DetokenizeMessage& message,
-                                 const registry::ReadyModel& model, std::size_t max_answer_bytes) {
+Result<Encoded> resolve_message(protocol::DetokenizeMessage& message,
+                                const registry::ReadyModel& model, std::size_t max_answer_bytes) {
   if (!model.tokenizer) {
     return Error{ErrorCode::kInvalid, "tokens: this model has no tokenizer here (" +
                                           model.tokenizer.error().message +
@@ -147,14 +153,14 @@ Result<Resolved> resolve_message(protocol::DetokenizeMessage& message,
   if (message.skip_special_tokens) {
     std::erase_if(message.tokens, [&](TokenId token) { return tokenizer.is_special(token); });
   }
-  return Resolved{.text = tokenizer.decode(message.tokens)};
+  return Encoded{.text = tokenizer.decode(message.tokens)};
 }
 
-Result<Resolved> resolve_message(protocol::BufferMessage& message, const WaitingOperation& waiting,
-                                 const registry::ReadyModel& model) {
+Result<Encoded> resolve_message(protocol::BufferMessage& message, const WaitingOperation& waiting,
+                                const registry::ReadyModel& model) {
   const auto* text = std::get_if<std::string>(&message.content);
   if (text == nullptr) {
-    return Resolved{.tokens = std::move(std::get<std::vector<TokenId>>(message.content))};
+    return one_prompt(std::move(std::get<std::vector<TokenId>>(message.content)));
   }
   const bool begins = waiting.begins_buffer;
   return resolve_text(
@@ -198,8 +204,8 @@ bool has_text(const std::vector<PromptPart>& parts) {
       parts, [](const PromptPart& part) { return std::holds_alternative<std::string>(part); });
 }
 
-Result<Resolved> resolve(WaitingOperation& waiting, const registry::ReadyModel& model,
-                         std::size_t max_answer_bytes) {
+Result<Encoded> resolve(WaitingOperation& waiting, const registry::ReadyModel& model,
+                        std::size_t max_answer_bytes) {
   return std::visit(
       [&](auto& message) {
         if constexpr (requires { resolve_message(message, model, max_answer_bytes); }) {

@@ -21,10 +21,10 @@ Result<void> hold_buffers(const std::vector<protocol::PromptPart>& parts, const 
 // Encodes what is text and puts parts together; or decodes. A prompt that is longer than the
 // context without its text is refused before that, and what would be answered with more than
 // max_answer_bytes. The error's text is about the field.
-Result<Resolved> resolve(WaitingOperation& waiting, const registry::ReadyModel& model,
-                         std::size_t max_answer_bytes);
+Result<Encoded> resolve(WaitingOperation& waiting, const registry::ReadyModel& model,
+                        std::size_t max_answer_bytes);
 
-// Of the text that resolve() encodes, or the ids that it decodes.
+// Bytes of the text that resolve() encodes, or of the ids that it decodes.
 std::size_t num_coded_bytes(const Operation& operation);
 // Whether resolve() renders a chat.
 bool has_chat(const Operation& operation);

@@ -1,16 +1,17 @@
 #include "answer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
-#include <random>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "error.h"
-#include "lmtp/base/json.h"
+#include "generation/fresh.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/base/text.h"
 #include "net/memory_limit.h"
 #include "token_lists.h"
@@ -42,7 +43,6 @@ class OpenAiAnswer : public GenerationListener {
         options_(std::move(options)),
         num_samples_(static_cast<std::size_t>(num_samples)),
         skips_special_tokens_(text.skip_special_tokens),
-        includes_stop_(text.include_stop),
         responder_(std::move(responder)),
         id_(fresh_id(options_.is_chat ? "chatcmpl-" : "cmpl-")),
         held_(context.write_queues) {}
@@ -50,7 +50,7 @@ class OpenAiAnswer : public GenerationListener {
   Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
                           SamplingParams& params) override;
   void on_prompt_token(int prompt, TokenEvent event) override;
-  void on_token(GeneratedToken token) override;
+  void on_reply(Reply reply) override;
   Result<void> on_step() override;
   void on_end() override;
   void on_error(const Error& error, bool no_model) override;
@@ -68,28 +68,31 @@ class OpenAiAnswer : public GenerationListener {
     Pending echo;
   };
   struct Choice {
-    Pending pending;  // of a call, the arguments alone
-    CallReader reader;
-    bool is_named = false;  // the function that it calls has been sent
-    bool is_begun = false;  // some of it has been sent
+    Pending pending;                 // of a call, the arguments alone
+    std::optional<CallBegins> call;  // null: it is content
+    bool is_named = false;           // the function that it calls has been sent
+    bool is_begun = false;           // some of it has been sent
     FinishReason reason = FinishReason::kNone;
     std::string stop_reason = "null";  // as JSON
     int num_tokens = 0;
     double sum_logprobs = 0.0;
   };
 
+  static void add(Content event, Choice& choice) { choice.pending.text += event.text; }
+  static void add(CallBegins event, Choice& choice) { choice.call = std::move(event); }
+  static void add(CallArguments event, Choice& choice) { choice.pending.text += event.json; }
+  static void add(CallEnds /*event*/, Choice& /*choice*/) {}
   std::size_t num_answers() const { return static_cast<std::size_t>(options_.num_answers); }
   Prompt make_prompt(std::size_t at, const std::vector<TokenId>& ids) const;
   void make_head(const std::string& model_name);
-  void cut_stop_token(GeneratedToken& token) const;
-  std::string stop_reason(const GeneratedToken& token) const;
+  std::string stop_reason(const Reply& reply) const;
   Result<void> check_length() const;
-  void append_content(Choice& choice, std::string& out) const;
-  void append_call(Choice& choice, std::string& out) const;
+  void write_content(Choice& choice, JsonWriter& json) const;
+  void write_call(Choice& choice, JsonWriter& json) const;
   // `index`: of the answer's choices.
-  void append_choice(Choice& choice, std::size_t index, std::string& out);
+  void write_choice(Choice& choice, std::size_t index, JsonWriter& json);
   void append_chunk(Choice& choice, std::size_t index);
-  void append_usage(std::string& out) const;
+  void write_usage(JsonWriter& json) const;
   void write_chunks();
   void send_whole();
   // Best first.
@@ -99,13 +102,11 @@ class OpenAiAnswer : public GenerationListener {
   const AnswerOptions options_;
   const std::size_t num_samples_;
   const bool skips_special_tokens_;
-  const bool includes_stop_;
   const std::shared_ptr<HttpResponder> responder_;
   const std::string id_;
   std::string head_;  // of the answer, or of each chunk, up to the choices
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   std::vector<TokenId> stop_ids_;
-  std::vector<TokenId> end_ids_;  // with those of the model
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;  // [prompts, num_samples_]
   std::int64_t num_prompt_tokens_ = 0;
@@ -130,10 +131,7 @@ Result<void> OpenAiAnswer::on_prompts(const registry::ReadyModel& model, Prompts
                                           std::to_string(context) + " (the context)"};
   }
   tokenizer_ = *model.tokenizer;
-  stop_ids_ = end_ids_ = params.stop_token_ids;
-  for (const auto* ids : {&model.limits.eos_ids, &model.answer_end_ids}) {
-    end_ids_.insert(end_ids_.end(), ids->begin(), ids->end());
-  }
+  stop_ids_ = params.stop_token_ids;
   make_head(model.name);
   for (std::size_t at = 0; at < prompts.size(); ++at) {
     num_prompt_tokens_ += static_cast<std::int64_t>(prompts[at].size());
@@ -141,7 +139,7 @@ Result<void> OpenAiAnswer::on_prompts(const registry::ReadyModel& model, Prompts
     num_held_ += prompts_.back().echo.num_bytes() * num_samples_;
     if (auto within = check_length(); !within) return within;
     for (std::size_t i = 0; i < num_samples_; ++i) {
-      choices_.push_back({prompts_.back().echo, CallReader(options_.tools)});
+      choices_.push_back({prompts_.back().echo, {}});
     }
   }
   return {};
@@ -152,7 +150,7 @@ OpenAiAnswer::Prompt OpenAiAnswer::make_prompt(std::size_t at,
   // What is not echoed is before the text, and its length does not count.
   const text::TokenDecoder::Options decoder{tokenizer_, skips_special_tokens_, options_.echo};
   Prompt prompt{{}, {{}, TokenLists(options_, decoder)}};
-  if (options_.token_ids) prompt.ids = ids_json(ids);
+  if (options_.token_ids) JsonWriter(prompt.ids).value(ids);
   prompt.echo.text = options_.opening;
   if (!options_.echo) return prompt;
   // With text_offset the text is that of the tokens: a normalizer may have changed the client's,
@@ -176,17 +174,18 @@ OpenAiAnswer::Prompt OpenAiAnswer::make_prompt(std::size_t at,
 
 void OpenAiAnswer::make_head(const std::string& model_name) {
   const bool is_chunk = options_.is_chat && options_.streams;
-  head_ = R"({"id": ")" + id_ + R"(", "object": ")";
-  head_ += is_chunk ? "chat.completion.chunk"
-                    : (options_.is_chat ? "chat.completion" : "text_completion");
-  head_ += R"(", "created": )" + std::to_string(unix_seconds()) + R"(, "model": )";
-  append_json_string(options_.model.empty() ? model_name : options_.model, head_);
+  const std::string_view object = is_chunk           ? "chat.completion.chunk"
+                                  : options_.is_chat ? "chat.completion"
+                                                     : "text_completion";
+  JsonWriter json(head_);
+  json.begin_object().field("id", id_).field("object", object).field("created", unix_seconds());
+  json.field("model", options_.model.empty() ? model_name : options_.model);
   // What has the same one gives the same answer to the same request, seed included.
   const auto status = context_.generation.models.status(model_name);
   if (status && status->ok() && !(*status)->stats.agent.numerics.empty()) {
-    head_ += R"(, "system_fingerprint": "fp_)" + (*status)->stats.agent.numerics + "\"";
+    json.field("system_fingerprint", "fp_" + (*status)->stats.agent.numerics);
   }
-  head_ += R"(, "choices": [)";
+  json.key("choices").begin_array();
 }
 
 void OpenAiAnswer::on_prompt_token(int prompt, TokenEvent event) {
@@ -200,48 +199,34 @@ void OpenAiAnswer::on_prompt_token(int prompt, TokenEvent event) {
   for (std::size_t i = 0; i < num_samples_; ++i) choices_[at * num_samples_ + i].pending = echo;
 }
 
-// As vLLM: a token that ends a choice by itself is not part of its text. The last one of a grammar
-// is.
-void OpenAiAnswer::cut_stop_token(GeneratedToken& token) const {
-  const bool ends = token.event.finish_reason == FinishReason::kStop && !token.stop_text &&
-                    std::ranges::find(end_ids_, token.event.token) != end_ids_.end();
-  const bool has_text = !skips_special_tokens_ || !tokenizer_->is_special(token.event.token);
-  if (!ends || !has_text || includes_stop_) return;
-  const std::string_view bytes = tokenizer_->token_bytes(token.event.token);
-  if (token.text.ends_with(bytes)) token.text.resize(token.text.size() - bytes.size());
-}
-
-std::string OpenAiAnswer::stop_reason(const GeneratedToken& token) const {
+std::string OpenAiAnswer::stop_reason(const Reply& reply) const {
   std::string out;
-  if (token.stop_text) {
-    append_json_string(*token.stop_text, out);
-  } else if (token.event.finish_reason == FinishReason::kStop &&
-             std::ranges::find(stop_ids_, token.event.token) != stop_ids_.end()) {
-    out = std::to_string(token.event.token);
+  JsonWriter json(out);
+  if (reply.stop_text) {
+    json.value(*reply.stop_text);
+  } else if (reply.token.finish_reason == FinishReason::kStop &&
+             std::ranges::find(stop_ids_, reply.token.token) != stop_ids_.end()) {
+    json.value(reply.token.token);
   } else {
-    out = "null";
+    json.value(nullptr);
   }
   return out;
 }
 
-void OpenAiAnswer::on_token(GeneratedToken token) {
-  ++num_tokens_;
-  const auto prompt = static_cast<std::size_t>(token.prompt);
-  const std::size_t index = prompt * num_samples_ + static_cast<std::size_t>(token.event.sample);
+void OpenAiAnswer::on_reply(Reply reply) {
+  const auto prompt = static_cast<std::size_t>(reply.prompt);
+  const std::size_t index = prompt * num_samples_ + static_cast<std::size_t>(reply.token.sample);
   Choice& choice = choices_[index];
-  cut_stop_token(token);
-  choice.reason = token.event.finish_reason;
-  choice.stop_reason = stop_reason(token);
-  ++choice.num_tokens;
-  choice.sum_logprobs += static_cast<double>(token.event.logprob);
+  choice.reason = reply.token.finish_reason;
+  choice.stop_reason = stop_reason(reply);
+  num_tokens_ += reply.num_tokens - choice.num_tokens;
+  choice.num_tokens = reply.num_tokens;
+  choice.sum_logprobs += static_cast<double>(reply.token.logprob);
   const std::size_t num_before = choice.pending.num_bytes();
-  if (options_.tools.calls.empty()) {
-    choice.pending.text += token.text;
-  } else {
-    choice.pending.text += choice.reader.push(token.text, choice.reason == FinishReason::kStop,
-                                              choice.reason == FinishReason::kLength);
+  for (ReplyEvent& event : reply.events) {
+    std::visit([&](auto& kind) { add(std::move(kind), choice); }, event);
   }
-  choice.pending.lists.add(token.event);
+  choice.pending.lists.add(reply.token);
   if (options_.streams) return append_chunk(choice, index);
   num_held_ += choice.pending.num_bytes() - num_before;
 }
@@ -266,48 +251,45 @@ Result<void> OpenAiAnswer::check_length() const {
 }
 
 // The choice's call, or what is new of it.
-void OpenAiAnswer::append_call(Choice& choice, std::string& out) const {
-  out += R"("tool_calls": [{)";
-  if (options_.streams) out += R"("index": 0, )";
-  if (!choice.is_named) out += R"("id": ")" + fresh_id("call_") + R"(", "type": "function", )";
-  out += R"("function": {)";
-  if (!choice.is_named) out += R"("name": ")" + choice.reader.call()->function + R"(", )";
-  out += R"("arguments": )";
-  append_json_string(choice.pending.text, out);
-  out += "}}]";
+void OpenAiAnswer::write_call(Choice& choice, JsonWriter& json) const {
+  json.key("tool_calls").begin_array().begin_object();
+  if (options_.streams) json.field("index", 0);
+  if (!choice.is_named) json.field("id", choice.call->id).field("type", "function");
+  json.key("function").begin_object();
+  if (!choice.is_named) json.field("name", choice.call->function);
+  json.field("arguments", choice.pending.text).end_object().end_object().end_array();
   choice.is_named = true;
 }
 
-void OpenAiAnswer::append_content(Choice& choice, std::string& out) const {
+void OpenAiAnswer::write_content(Choice& choice, JsonWriter& json) const {
   if (!options_.is_chat) {
-    out += R"("text": )";
-    return append_json_string(choice.pending.text, out);
+    json.field("text", choice.pending.text);
+    return;
   }
-  out += options_.streams ? R"("delta": {)" : R"("message": {)";
+  json.key(options_.streams ? "delta" : "message").begin_object();
   const bool begins = !choice.is_begun;
-  if (begins) out += R"("role": "assistant", )";
-  if (choice.reader.call() == nullptr) {
-    out += R"("content": )";
-    append_json_string(choice.pending.text, out);
-  } else if (begins) {
-    out += R"("content": null, )";
+  if (begins) json.field("role", "assistant");
+  if (!choice.call) {
+    json.field("content", choice.pending.text);
+  } else {
+    if (begins) json.field("content", nullptr);
+    write_call(choice, json);
   }
-  if (choice.reader.call() != nullptr) append_call(choice, out);
-  if (begins) out += R"(, "refusal": null)";
-  out += '}';
+  if (begins) json.field("refusal", nullptr);
+  json.end_object();
 }
 
-void OpenAiAnswer::append_choice(Choice& choice, std::size_t index, std::string& out) {
-  out += R"({"index": )" + std::to_string(index) + ", ";
-  append_content(choice, out);
-  choice.pending.lists.take(out);
+void OpenAiAnswer::write_choice(Choice& choice, std::size_t index, JsonWriter& json) {
+  json.begin_object().field("index", index);
+  write_content(choice, json);
+  choice.pending.lists.take(json);
   const std::string& prompt_ids = prompts_[index / num_answers()].ids;
-  if (!choice.is_begun && !prompt_ids.empty()) out += R"(, "prompt_token_ids": )" + prompt_ids;
-  out += R"(, "finish_reason": )";
-  const bool calls = choice.reader.call() != nullptr && !options_.tools.is_named;
-  out += calls && choice.reason == FinishReason::kStop ? R"("tool_calls")"
-                                                       : reason_json(choice.reason);
-  out += R"(, "stop_reason": )" + choice.stop_reason + "}";
+  if (!choice.is_begun && !prompt_ids.empty()) json.raw_field("prompt_token_ids", prompt_ids);
+  const bool calls = choice.call && !options_.call_is_chosen;
+  json.raw_field("finish_reason", calls && choice.reason == FinishReason::kStop
+                                      ? R"("tool_calls")"
+                                      : reason_json(choice.reason));
+  json.raw_field("stop_reason", choice.stop_reason).end_object();
   choice.pending.text.clear();
   choice.is_begun = true;
 }
@@ -317,24 +299,22 @@ void OpenAiAnswer::append_chunk(Choice& choice, std::size_t index) {
   const bool has_lists = options_.logprobs || options_.token_ids;
   const bool is_last = choice.reason != FinishReason::kNone;
   if (choice.pending.text.empty() && !has_lists && !is_last) return;
-  chunks_ += "data: " + head_;
-  append_choice(choice, index, chunks_);
-  chunks_ += ']';
-  if (options_.counts_at_end) {
-    chunks_ += R"(, "usage": )";
-    if (options_.counts_always) {
-      append_usage(chunks_);
-    } else {
-      chunks_ += "null";
-    }
+  JsonWriter json(chunks_.append("data: ").append(head_));
+  write_choice(choice, index, json);
+  json.end_array();
+  if (options_.counts_always) {
+    write_usage(json);
+  } else if (options_.counts_at_end) {
+    json.field("usage", nullptr);
   }
-  chunks_ += "}\n\n";
+  json.end_object();
+  chunks_ += "\n\n";
 }
 
-void OpenAiAnswer::append_usage(std::string& out) const {
-  out += R"({"prompt_tokens": )" + std::to_string(num_prompt_tokens_) +
-         R"(, "completion_tokens": )" + std::to_string(num_tokens_) + R"(, "total_tokens": )" +
-         std::to_string(num_prompt_tokens_ + num_tokens_) + "}";
+void OpenAiAnswer::write_usage(JsonWriter& json) const {
+  json.key("usage").begin_object().field("prompt_tokens", num_prompt_tokens_);
+  json.field("completion_tokens", num_tokens_);
+  json.field("total_tokens", num_prompt_tokens_ + num_tokens_).end_object();
 }
 
 void OpenAiAnswer::write_chunks() {
@@ -363,16 +343,17 @@ std::vector<OpenAiAnswer::Choice*> OpenAiAnswer::best_of(std::size_t prompt) {
 
 void OpenAiAnswer::send_whole() {
   std::string body = head_;
+  JsonWriter json(body);
   for (std::size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
     const std::vector<Choice*> best = best_of(prompt);
     for (std::size_t i = 0; i < best.size(); ++i) {
-      if (body.back() == '}') body += ", ";
-      append_choice(*best[i], prompt * num_answers() + i, body);
+      write_choice(*best[i], prompt * num_answers() + i, json);
     }
   }
-  body += R"(], "usage": )";
-  append_usage(body);
-  body += "}\n";
+  json.end_array();
+  write_usage(json);
+  json.end_object();
+  body += '\n';
   responder_->send({200, "application/json", std::move(body), {{"X-Request-Id", id_}}});
 }
 
@@ -386,9 +367,10 @@ void OpenAiAnswer::on_end() {
     for (std::size_t i = 0; i < choices_.size(); ++i) append_chunk(choices_[i], i);
   }
   if (options_.counts_at_end) {
-    chunks_ += "data: " + head_ + R"(], "usage": )";
-    append_usage(chunks_);
-    chunks_ += "}\n\n";
+    JsonWriter json(chunks_.append("data: ").append(head_));
+    write_usage(json.end_array());
+    json.end_object();
+    chunks_ += "\n\n";
   }
   chunks_ += "data: [DONE]\n\n";
   write_chunks();
@@ -402,22 +384,6 @@ void OpenAiAnswer::on_error(const Error& error, bool no_model) {
 }
 
 }  // namespace
-
-std::string fresh_id(std::string_view prefix) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::random_device random;
-  std::string id(prefix);
-  for (int i = 0; i < 4; ++i) {
-    auto bits = random();
-    for (int digit = 0; digit < 8; ++digit, bits >>= 4) id += kDigits[bits & 15];
-  }
-  return id;
-}
-
-std::int64_t unix_seconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
-}
 
 void answer_openai(ServerContext& context, OpenAiRequest request,
                    const std::shared_ptr<HttpResponder>& responder) {

@@ -97,6 +97,7 @@ void read_common(JsonFields& fields, const std::string& body, const ApiLimits& l
   text.stop = fields.strings("stop", protocol::kMaxStops, protocol::kMaxStopBytes);
   text.include_stop = fields.boolean("include_stop_str_in_output", false);
   text.skip_special_tokens = fields.boolean("skip_special_tokens", true);
+  text.cuts_end_token = true;
   request.answer.token_ids = fields.boolean("return_token_ids", false);
   request.answer.names_tokens_ids = fields.boolean("return_tokens_as_token_ids", false);
 }

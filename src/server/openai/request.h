@@ -12,7 +12,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/result.h"
-#include "tool_calls.h"
+#include "lmtp/server/server.h"
 
 namespace lmtp::server {
 
@@ -34,8 +34,8 @@ struct AnswerOptions {
   std::optional<int> max_tokens;  // as given
   // What echo gives back where it is text; null: the text of the prompts' ids. Immutable.
   std::shared_ptr<const std::vector<PromptInput>> prompts;
-  std::string opening;  // what each choice of a chat begins with
-  ToolCalls tools;      // that the choices of a chat must be
+  std::string opening;          // what each choice of a chat begins with
+  bool call_is_chosen = false;  // by the client, which calls it no reason to end
 };
 
 struct OpenAiRequest {

@@ -11,6 +11,7 @@
 #include "adapters.h"
 #include "answer.h"
 #include "error.h"
+#include "generation/fresh.h"
 #include "generation/read_body.h"
 #include "http/message.h"
 #include "http/pages.h"

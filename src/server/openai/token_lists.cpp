@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 
@@ -17,9 +16,7 @@ namespace {
 // What has probability 0, as in vLLM: JSON has no infinities.
 constexpr float kLogprobMin = -9999.0F;
 
-void append_logprob(float logprob, std::string& out) {
-  out += number_text(std::isfinite(logprob) ? logprob : kLogprobMin);
-}
+float finite(float logprob) { return std::isfinite(logprob) ? logprob : kLogprobMin; }
 
 // "bytes:\xe2\x82", as OpenAI writes a token that is not a text.
 std::string bytes_text(std::string_view bytes) {
@@ -34,10 +31,6 @@ std::string bytes_text(std::string_view bytes) {
   return out;
 }
 
-void separate(std::string& list) {
-  if (!list.empty()) list += ", ";
-}
-
 std::span<const TokenLogprob> tops_of(const TokenEvent& event) {
   if (!event.top_logprobs) return {};
   return *event.top_logprobs;
@@ -45,23 +38,11 @@ std::span<const TokenLogprob> tops_of(const TokenEvent& event) {
 
 }  // namespace
 
-std::string ids_json(std::span<const TokenId> ids) {
-  std::string out = "[";
-  for (const TokenId id : ids) {
-    if (out.size() > 1) out += ", ";
-    out += std::to_string(id);
-  }
-  return out + "]";
-}
-
 TokenLists::TokenLists(const AnswerOptions& answer, text::TokenDecoder::Options decoder)
     : answer_(&answer), tokenizer_(decoder.tokenizer), decoder_(std::move(decoder)) {}
 
 void TokenLists::add(const TokenEvent& event) {
-  if (answer_->token_ids) {
-    separate(ids_);
-    ids_ += std::to_string(event.token);
-  }
+  if (answer_->token_ids) JsonWriter(ids_).value(event.token);
   if (!answer_->logprobs) return;
   if (answer_->is_chat) {
     add_chat(event);
@@ -70,85 +51,85 @@ void TokenLists::add(const TokenEvent& event) {
   }
 }
 
-void TokenLists::append_token(TokenId token, std::string& out) const {
-  if (answer_->names_tokens_ids) {
-    return append_json_string("token_id:" + std::to_string(token), out);
-  }
+std::string TokenLists::name_of(TokenId token) const {
+  if (answer_->names_tokens_ids) return "token_id:" + std::to_string(token);
   const std::string_view bytes = tokenizer_->token_bytes(token);
-  append_json_string(is_utf8(bytes) ? bytes : bytes_text(bytes), out);
+  return is_utf8(bytes) ? std::string(bytes) : bytes_text(bytes);
 }
 
 void TokenLists::add_completion(const TokenEvent& event, bool has_logprob) {
-  for (std::string* list : {&tokens_, &logprobs_, &tops_, &offsets_}) separate(*list);
-  append_token(event.token, tokens_);
-  offsets_ += std::to_string(num_characters_);
+  JsonWriter(tokens_).value(name_of(event.token));
+  JsonWriter(offsets_).value(num_characters_);
   num_characters_ += num_characters(decoder_.push(event.token));
+  JsonWriter logprobs(logprobs_);
+  JsonWriter tops(tops_);
   if (!has_logprob) {
-    logprobs_ += "null";
-    tops_ += "null";
+    logprobs.value(nullptr);
+    tops.value(nullptr);
     return;
   }
-  append_logprob(event.logprob, logprobs_);
-  tops_ += '{';
+  logprobs.value(finite(event.logprob));
+  tops.begin_object();
   bool has_own = false;
   std::set<std::string> names;  // several tokens may have one text: the best of them has it here
   const auto append = [&](const TokenLogprob& top) {
-    std::string name;
-    append_token(top.token, name);
-    if (!names.insert(name).second) return;
-    if (tops_.back() != '{') tops_ += ", ";
-    tops_ += name + ": ";
-    append_logprob(top.logprob, tops_);
+    const auto [name, is_new] = names.insert(name_of(top.token));
+    if (is_new) tops.text_key(*name).value(finite(top.logprob));
   };
   for (const TokenLogprob& top : tops_of(event)) {
     has_own = has_own || top.token == event.token;
     append(top);
   }
   if (!has_own) append({event.token, event.logprob});
-  tops_ += '}';
+  tops.end_object();
 }
 
-void TokenLists::append_chat_token(TokenId token, float logprob, std::string& out) const {
-  const std::string_view bytes = tokenizer_->token_bytes(token);
-  out += R"({"token": )";
-  append_token(token, out);
-  out += R"(, "logprob": )";
-  append_logprob(logprob, out);
-  out += R"(, "bytes": [)";
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (i > 0) out += ", ";
-    out += std::to_string(static_cast<unsigned char>(bytes[i]));
+void TokenLists::write_chat_token(TokenId token, float logprob, JsonWriter& json) const {
+  json.begin_object().field("token", name_of(token)).field("logprob", finite(logprob));
+  json.key("bytes").begin_array();
+  for (const char byte : tokenizer_->token_bytes(token)) {
+    json.value(int{static_cast<unsigned char>(byte)});
   }
-  out += ']';
+  json.end_array();
 }
 
 void TokenLists::add_chat(const TokenEvent& event) {
-  separate(content_);
-  append_chat_token(event.token, event.logprob, content_);
-  content_ += R"(, "top_logprobs": [)";
+  JsonWriter json(content_);
+  write_chat_token(event.token, event.logprob, json);
+  json.key("top_logprobs").begin_array();
   const auto tops = tops_of(event);
   const auto num_top = static_cast<std::size_t>(answer_->num_top);
-  for (std::size_t i = 0; i < std::min(tops.size(), num_top); ++i) {
-    if (i > 0) content_ += ", ";
-    append_chat_token(tops[i].token, tops[i].logprob, content_);
-    content_ += '}';
+  for (const TokenLogprob& top : tops.first(std::min(tops.size(), num_top))) {
+    write_chat_token(top.token, top.logprob, json);
+    json.end_object();
   }
-  content_ += "]}";
+  json.end_array().end_object();
 }
 
-void TokenLists::take(std::string& out) {
-  out += R"(, "logprobs": )";
+void TokenLists::take(JsonWriter& json) {
+  json.key("logprobs");
+  const auto list = [&json](std::string_view name, const std::string& items) {
+    json.key(name).begin_array().out() += items;
+    json.end_array();
+  };
   if (!answer_->logprobs) {
-    out += "null";
-  } else if (answer_->is_chat) {
-    out += R"({"content": [)" + content_ + R"(], "refusal": null})";
+    json.value(nullptr);
   } else {
-    out += R"({"tokens": [)" + tokens_ + R"(], "token_logprobs": [)" + logprobs_ +
-           R"(], "top_logprobs": [)" + tops_ + R"(], "text_offset": [)" + offsets_ + "]}";
+    json.begin_object();
+    if (answer_->is_chat) {
+      list("content", content_);
+      json.field("refusal", nullptr);
+    } else {
+      list("tokens", tokens_);
+      list("token_logprobs", logprobs_);
+      list("top_logprobs", tops_);
+      list("text_offset", offsets_);
+    }
+    json.end_object();
   }
-  if (answer_->token_ids) out += R"(, "token_ids": [)" + ids_ + "]";
-  for (std::string* list : {&ids_, &tokens_, &logprobs_, &tops_, &offsets_, &content_}) {
-    list->clear();
+  if (answer_->token_ids) list("token_ids", ids_);
+  for (std::string* text : {&ids_, &tokens_, &logprobs_, &tops_, &offsets_, &content_}) {
+    text->clear();
   }
 }
 

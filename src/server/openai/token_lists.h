@@ -3,19 +3,16 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/request/event.h"
 #include "lmtp/text/stream_text.h"
 #include "lmtp/tokenizer/tokenizer.h"
 #include "request.h"
 
 namespace lmtp::server {
-
-// "[1, 2]".
-std::string ids_json(std::span<const TokenId> ids);
 
 // What has not been sent yet of one choice's tokens. Copied for another choice.
 // Owner: the answer; the connection's strand.
@@ -30,17 +27,18 @@ class TokenLists {
     add_completion(event, has_logprob);
   }
 
-  // `, "logprobs": {...}, "token_ids": [...]`, as far as they are asked for; what comes next is
-  // counted on from there.
-  void take(std::string& out);
+  // The fields logprobs and token_ids, as far as they are asked for; what comes next is counted on
+  // from there.
+  void take(JsonWriter& json);
 
   std::size_t num_bytes() const;
 
  private:
   void add_completion(const TokenEvent& event, bool has_logprob);
   void add_chat(const TokenEvent& event);
-  void append_token(TokenId token, std::string& out) const;
-  void append_chat_token(TokenId token, float logprob, std::string& out) const;
+  std::string name_of(TokenId token) const;
+  // Its object, which is left open.
+  void write_chat_token(TokenId token, float logprob, JsonWriter& json) const;
 
   const AnswerOptions* answer_;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;

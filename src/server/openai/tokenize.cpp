@@ -10,25 +10,29 @@
 #include "generation/json_fields.h"
 #include "generation/prompts_answer.h"
 #include "lmtp/base/json.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/request/error_text.h"
 #include "request.h"
-#include "token_lists.h"
 
 namespace lmtp::server {
 namespace {
 
 std::string tokens_body(const registry::ReadyModel& model, const std::vector<TokenId>& ids,
                         bool with_texts) {
-  std::string out = R"({"count": )" + std::to_string(ids.size()) + R"(, "max_model_len": )" +
-                    std::to_string(model.limits.context_length) + R"(, "tokens": )" +
-                    ids_json(ids) + R"(, "token_strs": )";
-  if (!with_texts) return out + "null}\n";
-  out += '[';
-  for (const TokenId id : ids) {
-    if (out.back() != '[') out += ", ";
-    append_json_string((*model.tokenizer)->token_bytes(id), out);
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("count", ids.size());
+  json.field("max_model_len", model.limits.context_length).field("tokens", ids);
+  json.key("token_strs");
+  if (with_texts) {
+    json.begin_array();
+    for (const TokenId id : ids) json.value((*model.tokenizer)->token_bytes(id));
+    json.end_array();
+  } else {
+    json.value(nullptr);
   }
-  return out + "]}\n";
+  json.end_object();
+  return out + "\n";
 }
 
 std::function<void()> refusal(ServerContext& context, const Error& error,
@@ -77,8 +81,8 @@ std::function<void()> read_openai_detokenize(ServerContext& context, const std::
   };
   return [&context, responder, request = std::move(request)]() mutable {
     auto make_body = [](const registry::ReadyModel& model, const Prompts& prompts) {
-      std::string out = R"({"prompt": )";
-      append_json_string((*model.tokenizer)->decode(prompts[0]), out);
+      std::string out;
+      JsonWriter(out).begin_object().field("prompt", (*model.tokenizer)->decode(prompts[0]));
       return out + "}\n";
     };
     answer_prompts(context.generation, std::move(request), responder, make_body, openai_error);

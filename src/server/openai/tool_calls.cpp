@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "generation/forced_calls.h"
 #include "generation/schema_reading.h"
 #include "lmtp/constraint/schema_forms.h"
 #include "request.h"
@@ -83,8 +85,8 @@ void call_named(JsonFields& fields, const std::vector<Function>& functions, cons
   if (found == functions.end()) {
     return fields.fail("tool_choice", "names a function that is not among the tools");
   }
-  request.answer.tools.calls = {{"", found->name}};
-  request.answer.tools.is_named = true;
+  request.generation.text.format = make_format({{{"", found->name}}, ""});
+  request.answer.call_is_chosen = true;
   set_grammar("tool_choice", {Grammar::Kind::kJsonSchema, found->parameters}, fields,
               request.generation);
 }
@@ -94,10 +96,11 @@ void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAi
   std::size_t num_bytes = 0;
   for (const Function& function : functions) num_bytes += function.parameters.size();
   const bool is_too_much = num_bytes > kMaxGrammarBytes;  // and will be refused
+  ForcedCalls calls{{}, "}"};
   std::string start = "start: ";
   std::string rules;
   for (const Function& function : functions) {
-    const std::string number = std::to_string(request.answer.tools.calls.size());
+    const std::string number = std::to_string(calls.calls.size());
     std::string opening = R"({"name": ")" + function.name + R"(", "arguments": )";
     start += (number == "0" ? "call_" : " | call_") + number;
     rules += "call_" + number + ": ";
@@ -105,9 +108,9 @@ void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAi
     rules += " arguments_" + number + " \"}\"\narguments_" + number + ": %json " +
              (is_too_much ? function.parameters : constraint::to_known_form(function.parameters)) +
              "\n";
-    request.answer.tools.calls.push_back({std::move(opening), function.name});
+    calls.calls.push_back({std::move(opening), function.name});
   }
-  request.answer.tools.closing = "}";
+  request.generation.text.format = make_format(std::move(calls));
   set_grammar("tool_choice", {Grammar::Kind::kLark, start + "\n" + rules}, fields,
               request.generation);
 }
@@ -142,28 +145,6 @@ void read_tool_calls(JsonFields& fields, const OrderedJson& body, SchemaReading 
   if (fields.failed()) return;
   if (name != nullptr) return call_named(fields, functions, *name, request);
   call_any(fields, functions, request);
-}
-
-std::string CallReader::push(std::string_view text, bool ends, bool is_cut) {
-  held_ += text;
-  if (call_ == nullptr) {
-    const auto found = std::ranges::find_if(calls_->calls, [&](const ToolCalls::Call& call) {
-      return held_.starts_with(call.opening);
-    });
-    if (found == calls_->calls.end()) return ends || is_cut ? std::exchange(held_, {}) : "";
-    call_ = &*found;
-    held_.erase(0, call_->opening.size());
-  }
-  const std::string& closing = calls_->closing;
-  if (is_cut) return std::exchange(held_, {});
-  if (ends) {
-    if (held_.ends_with(closing)) held_.resize(held_.size() - closing.size());
-    return std::exchange(held_, {});
-  }
-  const std::size_t num_certain = held_.size() - std::min(held_.size(), closing.size());
-  std::string certain = held_.substr(0, num_certain);
-  held_.erase(0, num_certain);
-  return certain;
 }
 
 }  // namespace lmtp::server

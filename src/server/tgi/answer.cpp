@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "error.h"
-#include "lmtp/base/json.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 #include "lmtp/text/stream_text.h"
@@ -27,9 +27,11 @@ using Clock = std::chrono::steady_clock;
 // By so much at a time what is held is counted towards what all connections hold.
 constexpr std::size_t kTgiHeldBytesStep = std::size_t{64} << 10;
 
-void append_tgi_logprob(float logprob, std::string& out) {
-  out += std::isfinite(logprob) ? number_text(logprob) : "null";
+std::optional<float> finite_logprob(float logprob) {
+  return std::isfinite(logprob) ? std::optional(logprob) : std::nullopt;
 }
+
+JsonWriter compact(std::string& out) { return JsonWriter(out, JsonWriter::Style::kCompact); }
 
 std::string ms_text(Clock::duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
@@ -41,10 +43,10 @@ struct Sample {
   text::TokenDecoder decoder;
   std::string text;
   std::string tokens;      // as JSON, where the answer has details
-  std::string top_tokens;  // as well
+  std::string top_tokens;  // the same
   std::int64_t num_tokens = 0;
   double sum_logprobs = 0.0;
-  std::string_view reason;  // as JSON
+  std::string_view reason;  // empty: it has not ended
 
   std::size_t num_bytes() const { return text.size() + tokens.size() + top_tokens.size(); }
   double mean_logprob() const {
@@ -52,9 +54,9 @@ struct Sample {
   }
 };
 
-std::string_view tgi_reason(const GeneratedToken& token) {
-  if (token.event.finish_reason == FinishReason::kLength) return R"("length")";
-  return token.stop_text ? R"("stop_sequence")" : R"("eos_token")";
+std::string_view tgi_reason(const Reply& reply) {
+  if (reply.token.finish_reason == FinishReason::kLength) return "length";
+  return reply.stop_text ? "stop_sequence" : "eos_token";
 }
 
 // Owned by the generation; the connection's strand.
@@ -69,7 +71,7 @@ class TgiAnswer : public GenerationListener {
   Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
                           SamplingParams& params) override;
   void on_prompt_token(int prompt, TokenEvent event) override;
-  void on_token(GeneratedToken token) override;
+  void on_reply(Reply reply) override;
   Result<void> on_step() override;
   void on_end() override;
   void on_error(const Error& error, bool no_model) override;
@@ -80,13 +82,14 @@ class TgiAnswer : public GenerationListener {
   void begin();
   Result<void> fit(const engine::ModelLimits& limits, std::vector<TokenId>& prompt,
                    SamplingParams& params) const;
-  void append_token(TokenId token, std::string_view text, float logprob, std::string& out) const;
-  void append_tops(const TokenEvent& event, std::string& out) const;
-  void append_event(const GeneratedToken& token, const Sample& sample, std::string_view text);
-  std::string seed_json(std::size_t sample) const;
+  static void write_token(TokenId token, std::string_view text, float logprob, bool is_special,
+                          JsonWriter& json);
+  void write_tops(const TokenEvent& event, JsonWriter& json) const;
+  void append_event(const Reply& reply, const Sample& sample, std::string_view text);
+  std::optional<std::uint64_t> seed_of(std::size_t sample) const;
   std::string full_text(const Sample& sample) const;
-  void append_sequence(const Sample& sample, std::string& out) const;
-  void append_details(std::size_t best, std::string& out) const;
+  void write_sequence(const Sample& sample, JsonWriter& json) const;
+  void write_details(const Sample& best, JsonWriter& json) const;
   std::string head_type() const;
   std::vector<HttpField> times(const Sample& best) const;
   void write_events();
@@ -156,92 +159,81 @@ Result<void> TgiAnswer::on_prompts(const registry::ReadyModel& model, Prompts& p
   decoder.at_start = text::is_without_text(decoder, prompt);
   for (int i = 0; i < request_.generation.num_samples; ++i) samples_.emplace_back(decoder);
   if (request_.generation.scores_prompts && !prompt.empty()) {
-    append_tgi_token(prompt.front(), tokenizer_->decode(std::span(prompt).first(1)), prefill_);
-    prefill_ += R"(,"logprob":null})";
+    JsonWriter json = compact(prefill_);
+    write_tgi_token(prompt.front(), tokenizer_->decode(std::span(prompt).first(1)), json);
+    json.field("logprob", nullptr).end_object();
   }
   return {};
 }
 
 void TgiAnswer::on_prompt_token(int /*prompt*/, TokenEvent event) {
   const std::size_t num_before = prefill_.size();
-  prefill_ += ',';
-  append_tgi_token(event.token, tokenizer_->decode({&event.token, 1}), prefill_);
-  prefill_ += R"(,"logprob":)";
-  append_tgi_logprob(event.logprob, prefill_);
-  prefill_ += '}';
+  JsonWriter json = compact(prefill_);
+  write_tgi_token(event.token, tokenizer_->decode({&event.token, 1}), json);
+  json.field("logprob", finite_logprob(event.logprob)).end_object();
   num_held_ += (prefill_.size() - num_before) * samples_.size();
 }
 
-void TgiAnswer::append_token(TokenId token, std::string_view text, float logprob,
-                             std::string& out) const {
-  append_tgi_token(token, text, out);
-  out += R"(,"logprob":)";
-  append_tgi_logprob(logprob, out);
-  out += R"(,"special":)";
-  out += tokenizer_->is_special(token) ? "true}" : "false}";
+void TgiAnswer::write_token(TokenId token, std::string_view text, float logprob, bool is_special,
+                            JsonWriter& json) {
+  write_tgi_token(token, text, json);
+  json.field("logprob", finite_logprob(logprob)).field("special", is_special).end_object();
 }
 
-void TgiAnswer::append_tops(const TokenEvent& event, std::string& out) const {
-  out += '[';
+void TgiAnswer::write_tops(const TokenEvent& event, JsonWriter& json) const {
+  json.begin_array();
+  const std::span<const TokenLogprob> tops(*event.top_logprobs);
   const auto num_tops = static_cast<std::size_t>(request_.top_n_tokens);
-  for (std::size_t i = 0; i < std::min(event.top_logprobs->size(), num_tops); ++i) {
-    const TokenLogprob& top = (*event.top_logprobs)[i];
-    if (i > 0) out += ',';
-    append_token(top.token, tokenizer_->decode({&top.token, 1}), top.logprob, out);
+  for (const TokenLogprob& top : tops.first(std::min(tops.size(), num_tops))) {
+    write_token(top.token, tokenizer_->decode({&top.token, 1}), top.logprob,
+                tokenizer_->is_special(top.token), json);
   }
-  out += ']';
+  json.end_array();
 }
 
-void TgiAnswer::on_token(GeneratedToken token) {
-  Sample& sample = samples_[static_cast<std::size_t>(token.event.sample)];
+void TgiAnswer::on_reply(Reply reply) {
+  Sample& sample = samples_[static_cast<std::size_t>(reply.token.sample)];
   const std::size_t num_before = sample.num_bytes();
   if (!started_) started_ = Clock::now();
-  ++sample.num_tokens;
-  sample.sum_logprobs += static_cast<double>(token.event.logprob);
-  sample.text += token.text;
-  if (token.event.finish_reason != FinishReason::kNone) sample.reason = tgi_reason(token);
-  const std::string text = sample.decoder.push(token.event.token);
+  sample.num_tokens = reply.num_tokens;
+  sample.sum_logprobs += static_cast<double>(reply.token.logprob);
+  sample.text += reply.take_content();
+  if (reply.token.finish_reason != FinishReason::kNone) sample.reason = tgi_reason(reply);
+  const std::string text = sample.decoder.push(reply.token.token);
   if (request_.streams) {
-    append_event(token, sample, text);
+    append_event(reply, sample, text);
   } else if (request_.details) {
-    if (!sample.tokens.empty()) sample.tokens += ',';
-    append_token(token.event.token, text, token.event.logprob, sample.tokens);
-    if (request_.top_n_tokens > 0) {
-      if (!sample.top_tokens.empty()) sample.top_tokens += ',';
-      append_tops(token.event, sample.top_tokens);
-    }
+    JsonWriter tokens = compact(sample.tokens);
+    write_token(reply.token.token, text, reply.token.logprob, reply.is_special, tokens);
+    JsonWriter tops = compact(sample.top_tokens);
+    if (request_.top_n_tokens > 0) write_tops(reply.token, tops);
   }
   num_held_ += sample.num_bytes() - num_before;
 }
 
-void TgiAnswer::append_event(const GeneratedToken& token, const Sample& sample,
-                             std::string_view text) {
-  events_ += R"(data:{"index":)" + std::to_string(sample.num_tokens) + R"(,"token":)";
-  append_token(token.event.token, text, token.event.logprob, events_);
-  if (request_.top_n_tokens > 0) {
-    events_ += R"(,"top_tokens":)";
-    append_tops(token.event, events_);
-  }
+void TgiAnswer::append_event(const Reply& reply, const Sample& sample, std::string_view text) {
+  JsonWriter json = compact(events_.append("data:"));
+  json.begin_object().field("index", sample.num_tokens).key("token");
+  write_token(reply.token.token, text, reply.token.logprob, reply.is_special, json);
+  if (request_.top_n_tokens > 0) write_tops(reply.token, json.key("top_tokens"));
   const bool is_last = !sample.reason.empty();
-  events_ += R"(,"generated_text":)";
-  if (is_last) {
-    append_json_string(full_text(sample), events_);
-  } else {
-    events_ += "null";
-  }
-  events_ += R"(,"details":)";
+  json.key("generated_text");
+  is_last ? json.value(full_text(sample)) : json.value(nullptr);
+  json.key("details");
   if (is_last && request_.details) {
-    events_ += R"({"finish_reason":)" + std::string(sample.reason) + R"(,"generated_tokens":)" +
-               std::to_string(sample.num_tokens) + R"(,"seed":)" + seed_json(0) +
-               R"(,"input_length":)" + std::to_string(num_prompt_tokens_) + "}}\n\n";
+    json.begin_object().field("finish_reason", sample.reason);
+    json.field("generated_tokens", sample.num_tokens).field("seed", seed_of(0));
+    json.field("input_length", num_prompt_tokens_).end_object();
   } else {
-    events_ += "null}\n\n";
+    json.value(nullptr);
   }
+  json.end_object();
+  events_ += "\n\n";
 }
 
 // Without sampling a seed chooses nothing.
-std::string TgiAnswer::seed_json(std::size_t sample) const {
-  return request_.is_sampled ? std::to_string(seed_ + sample) : "null";
+std::optional<std::uint64_t> TgiAnswer::seed_of(std::size_t sample) const {
+  return request_.is_sampled ? std::optional(seed_ + sample) : std::nullopt;
 }
 
 std::string TgiAnswer::full_text(const Sample& sample) const {
@@ -308,40 +300,44 @@ std::vector<HttpField> TgiAnswer::times(const Sample& best) const {
 }
 
 // What Details and BestOfSequence have in common.
-void TgiAnswer::append_sequence(const Sample& sample, std::string& out) const {
+void TgiAnswer::write_sequence(const Sample& sample, JsonWriter& json) const {
   const auto index = static_cast<std::size_t>(&sample - samples_.data());
-  out += R"("finish_reason":)" + std::string(sample.reason) + R"(,"generated_tokens":)" +
-         std::to_string(sample.num_tokens) + R"(,"seed":)" + seed_json(index) + R"(,"prefill":[)" +
-         prefill_ + R"(],"tokens":[)" + sample.tokens + "]";
-  if (!sample.top_tokens.empty()) out += R"(,"top_tokens":[)" + sample.top_tokens + "]";
+  json.field("finish_reason", sample.reason).field("generated_tokens", sample.num_tokens);
+  json.field("seed", seed_of(index));
+  const auto list = [&json](std::string_view name, const std::string& items) {
+    json.key(name).begin_array().out() += items;
+    json.end_array();
+  };
+  list("prefill", prefill_);
+  list("tokens", sample.tokens);
+  if (!sample.top_tokens.empty()) list("top_tokens", sample.top_tokens);
 }
 
-void TgiAnswer::append_details(std::size_t best, std::string& out) const {
-  out += R"(,"details":{)";
-  append_sequence(samples_[best], out);
+void TgiAnswer::write_details(const Sample& best, JsonWriter& json) const {
+  json.key("details").begin_object();
+  write_sequence(best, json);
   if (samples_.size() > 1) {
-    out += R"(,"best_of_sequences":[)";
+    json.key("best_of_sequences").begin_array();
     for (const Sample& sample : samples_) {
-      if (&sample == &samples_[best]) continue;
-      if (out.back() == '}') out += ',';
-      out += R"({"generated_text":)";
-      append_json_string(full_text(sample), out);
-      out += ',';
-      append_sequence(sample, out);
-      out += '}';
+      if (&sample == &best) continue;
+      json.begin_object().field("generated_text", full_text(sample));
+      write_sequence(sample, json);
+      json.end_object();
     }
-    out += ']';
+    json.end_array();
   }
-  out += '}';
+  json.end_object();
 }
 
 void TgiAnswer::send_whole() {
   const auto best = std::ranges::max_element(samples_, {}, &Sample::mean_logprob);
-  std::string body = request_.in_array ? "[" : "";
-  body += R"({"generated_text":)";
-  append_json_string(full_text(*best), body);
-  if (request_.details) append_details(static_cast<std::size_t>(best - samples_.begin()), body);
-  body += request_.in_array ? "}]" : "}";
+  std::string body;
+  JsonWriter json = compact(body);
+  if (request_.in_array) json.begin_array();
+  json.begin_object().field("generated_text", full_text(*best));
+  if (request_.details) write_details(*best, json);
+  json.end_object();
+  if (request_.in_array) json.end_array();
   responder_->send({200, "application/json", std::move(body), times(*best)});
 }
 
@@ -359,9 +355,8 @@ void TgiAnswer::on_error(const Error& error, bool no_model) {
 
 }  // namespace
 
-void append_tgi_token(TokenId token, std::string_view text, std::string& out) {
-  out += R"({"id":)" + std::to_string(token) + R"(,"text":)";
-  append_json_string(text, out);
+void write_tgi_token(TokenId token, std::string_view text, JsonWriter& json) {
+  json.begin_object().field("id", token).field("text", text);
 }
 
 void answer_tgi(ServerContext& context, TgiRequest request,

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "context.h"
+#include "lmtp/base/json_writer.h"
 #include "lmtp/server/http.h"
 #include "request.h"
 
@@ -13,7 +14,7 @@ namespace lmtp::server {
 void answer_tgi(ServerContext& context, TgiRequest request,
                 const std::shared_ptr<HttpResponder>& responder);
 
-// A token's id and text as the beginning of a JSON object, which the caller closes.
-void append_tgi_token(TokenId token, std::string_view text, std::string& out);
+// A token's id and text as the beginning of an object, which the caller closes.
+void write_tgi_token(TokenId token, std::string_view text, JsonWriter& json);
 
 }  // namespace lmtp::server

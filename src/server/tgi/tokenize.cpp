@@ -10,7 +10,7 @@
 #include "answer.h"
 #include "error.h"
 #include "generation/prompts_answer.h"
-#include "lmtp/base/json.h"
+#include "lmtp/base/json_writer.h"
 #include "request.h"
 
 namespace lmtp::server {
@@ -29,7 +29,7 @@ Place widened(std::string_view text, Place place) {
   return place;
 }
 
-// Nothing where the tokens' bytes, one behind the other, are not the text.
+// Nothing where the tokens' bytes, one after the other, are not the text.
 std::optional<std::vector<Place>> places_of(const tokenizer::Tokenizer& tokenizer,
                                             std::string_view text, std::span<const TokenId> ids,
                                             bool has_bos) {
@@ -53,17 +53,18 @@ std::optional<std::vector<Place>> places_of(const tokenizer::Tokenizer& tokenize
 std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_view text,
                             std::span<const TokenId> ids, bool has_bos) {
   const auto places = places_of(tokenizer, text, ids, has_bos);
-  std::string out = "[";
+  std::string out;
+  JsonWriter json(out, JsonWriter::Style::kCompact);
+  json.begin_array();
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (i > 0) out += ',';
     const Place place = places ? (*places)[i] : Place();
     const std::string own = places ? std::string() : tokenizer.decode(ids.subspan(i, 1));
-    append_tgi_token(ids[i], places ? text.substr(place.start, place.stop - place.start) : own,
-                     out);
-    out += R"(,"start":)" + std::to_string(place.start) + R"(,"stop":)" +
-           std::to_string(place.stop) + '}';
+    write_tgi_token(ids[i], places ? text.substr(place.start, place.stop - place.start) : own,
+                    json);
+    json.field("start", place.start).field("stop", place.stop).end_object();
   }
-  return out + ']';
+  json.end_array();
+  return out;
 }
 
 std::function<void()> read_tgi_tokenize(ServerContext& context, const std::string& body,
@@ -95,10 +96,12 @@ std::function<void()> read_tgi_chat_tokenize(ServerContext& context, const std::
       return responder->send(tgi_response(*error));
     }
     auto make_body = [rendered](const registry::ReadyModel& model, const Prompts& prompts) {
-      std::string out = R"({"tokenize_response":)" +
-                        tgi_tokens_json(**model.tokenizer, *rendered, prompts.front(), false) +
-                        R"(,"templated_text":)";
-      append_json_string(*rendered, out);
+      std::string out;
+      JsonWriter(out, JsonWriter::Style::kCompact)
+          .begin_object()
+          .raw_field("tokenize_response",
+                     tgi_tokens_json(**model.tokenizer, *rendered, prompts.front(), false))
+          .field("templated_text", *rendered);
       return out + '}';
     };
     answer_prompts(context.generation, std::move(std::get<GenerationRequest>(request)), responder,

@@ -1,0 +1,252 @@
+#include "intake.h"
+
+#include <span>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "controllers.h"
+#include "encode_text.h"
+#include "lmtp/aici/storage_json.h"
+#include "lmtp/base/guarded.h"
+
+namespace lmtp::server {
+namespace {
+
+// A model that is unloaded so often before a request's text has been encoded is in too much demand.
+constexpr int kAwaitsMax = 3;
+
+Error overloaded(const std::string& what) {
+  return {ErrorCode::kOverloaded, "overloaded: " + what + "; retry later"};
+}
+
+Intake::Progress refused(Error error) {
+  return {.model = {}, .refusal = registry::Refusal{std::move(error)}, .awaited = {}};
+}
+
+void sign(const Requester& from, Request& request) {
+  request.key.connection = from.key.connection;
+  request.sink = from.sink;
+  request.caller = from.caller;
+  request.others_connected = from.others_connected;
+  request.arrival = from.arrival;
+}
+
+// For what needs none.
+registry::ReadyModel no_model() {
+  const Error none{ErrorCode::kInternal, "internal: no model"};
+  return {{}, {}, none, none};
+}
+
+// Tells a connection, from another thread, that what it waits for is done.
+void tell_ready(EventSink& sink, const ModelReady& event) {
+  for (int attempt = 0; attempt < 2; ++attempt) {  // the second where there was no memory
+    const Result<void> delivered = guarded([&]() -> Result<void> {
+      deliver_now(sink, event);
+      return {};
+    });
+    if (delivered) return;
+  }
+}
+
+// Whether the model takes grammars; the error says why it does not.
+Result<void> check_grammars(const registry::ReadyModel& model) {
+  if (!model.tokenizer) return no_tokenizer("grammar", model.tokenizer.error());
+  const Result<void> supported = constraint::grammar_support();
+  if (supported) return {};
+  return Error{ErrorCode::kInvalid, "grammar: " + supported.error().message + "; leave it out"};
+}
+
+// Keeps the sample to the grammar, beside the stops that it has.
+Result<void> constrain(const std::shared_ptr<const constraint::CompiledGrammar>& grammar,
+                       Request& request) {
+  const std::span<const TokenId> prompt(request.prompt);
+  auto stream =
+      constraint::constrain(grammar, prompt.last(static_cast<std::size_t>(request.num_resumed)),
+                            std::move(request.stops));
+  if (!stream) return stream.error();
+  request.mask_source = std::move(stream->mask_source);
+  request.stops = std::move(stream->stops);
+  return {};
+}
+
+}  // namespace
+
+registry::Submission submit(registry::Models& models, const Requester& from, Request&& request) {
+  sign(from, request);
+  request.key.stream = from.key.stream;
+  return models.submit(std::move(request));
+}
+
+registry::Submission submit_forks(registry::Models& models, const Requester& from,
+                                  std::vector<Request> forks) {
+  for (Request& fork : forks) sign(from, fork);
+  return models.submit_forks(std::move(forks));
+}
+
+Intake::Intake(registry::Models& models, Encoder& encoder, std::shared_ptr<MemoryLimit::Part> part,
+               Needs needs)
+    : models_(models), encoder_(encoder), part_(std::move(part)), needs_(std::move(needs)) {}
+
+Intake::~Intake() { part_->replace(counted_bytes_, 0); }
+
+bool Intake::count() {
+  const std::size_t bytes = num_bytes() + (needs_.grammar ? needs_.grammar->text.size() : 0);
+  if (!part_->replace(counted_bytes_, bytes)) return false;
+  counted_bytes_ = bytes;
+  return true;
+}
+
+Intake::Progress Intake::advance(const Requester& from) {
+  encoding_ = 0;
+  auto model = models_.ready_model(needs_.model);
+  if (!model && needs_.has_model) return await_model(from);
+  if (!model) model = no_model();
+  if (!encoded_) {
+    if (needs_.is_slow || needs_.coded_bytes > kEncodedAtOnceMax) {
+      return encode_later(std::move(*model), from);
+    }
+    encoded_ = guarded([&] { return encode(*model); });
+  }
+  if (!*encoded_) return refused(encoded_->error());
+  if (!std::exchange(is_accepted_, true)) {
+    if (const auto accepted = accept(*model, **encoded_); !accepted) {
+      return refused(accepted.error());
+    }
+  }
+  if (needs_.grammar) {
+    if (!grammar_) return compile_later(*model, from);
+    if (!*grammar_) return refused(about_grammar(grammar_->error()));
+  }
+  if (needs_.controller) {
+    if (!instantiated_) return instantiate_later(*model, from);
+    if (const auto taken = take_instance(); !taken) return refused(taken.error());
+  }
+  part_->replace(std::exchange(counted_bytes_, 0), 0);
+  return {.model = std::move(model), .refusal = {}, .awaited = {}};
+}
+
+Intake::Progress Intake::await_model(const Requester& from) {
+  if (++num_awaits_ > kAwaitsMax) {
+    return refused(
+        {ErrorCode::kUnavailable, "model: was unloaded again before this could be read; retry"});
+  }
+  if (!count()) return refused(overloaded("what waits for models takes too much memory"));
+  Request request;
+  request.model = needs_.model;
+  request.kind = RequestKind::kAwaitModel;
+  registry::Submission submitted = submit(models_, from, std::move(request));
+  if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
+    return {.model = {}, .refusal = {}, .awaited = std::move(*canceller)};
+  }
+  return {.model = {},
+          .refusal = std::get<registry::Refusal>(std::move(submitted)),
+          .is_counted = true,
+          .awaited = {}};
+}
+
+// Another thread has it from here, which tells of the end by ModelReady.
+Result<void> Intake::hand_over(const registry::ReadyModel& model, const Requester& from) {
+  if (!count()) return overloaded("what waits for models takes too much memory");
+  // Another model may be the loaded one by the time that this one's work is done.
+  if (needs_.model.empty()) needs_.model = model.name;
+  encoding_ = from.encoding;
+  return {};
+}
+
+Intake::Progress Intake::encode_later(registry::ReadyModel model, const Requester& from) {
+  if (const auto taken = hand_over(model, from); !taken) return refused(taken.error());
+  auto job = [weak = weak_from_this(), model = std::move(model), sink = from.sink,
+              event = ModelReady{from.key.stream, encoding_}] {
+    const auto kept = weak.lock();
+    if (kept == nullptr) return;  // dropped
+    kept->encoded_ = guarded([&] { return kept->encode(model); });
+    tell_ready(*sink, event);
+  };
+  if (encoder_.submit(from.key.connection, std::move(job))) return {};
+  return refused(overloaded("long texts wait to be read"));
+}
+
+Intake::Progress Intake::compile_later(const registry::ReadyModel& model, const Requester& from) {
+  const Result<void> supported = check_grammars(model);
+  if (!supported) return refused(about_grammar(supported.error()));
+  if (const auto taken = hand_over(model, from); !taken) return refused(taken.error());
+  auto done = [weak = weak_from_this(), sink = from.sink,
+               event = ModelReady{from.key.stream, encoding_}](Compiled compiled) {
+    const auto kept = weak.lock();
+    if (kept == nullptr) return;  // dropped
+    kept->grammar_ = std::move(compiled);
+    tell_ready(*sink, event);
+  };
+  model.grammars->compile(*needs_.grammar, std::move(done), resumed());
+  return {};
+}
+
+Intake::Progress Intake::instantiate_later(const registry::ReadyModel& model,
+                                           const Requester& from) {
+  if (!model.controllers) return refused(of_controller(model.controllers.error()));
+  if (const auto taken = hand_over(model, from); !taken) return refused(taken.error());
+  const GenerationController& controller = *needs_.controller;
+  instance_ = std::make_shared<aici::Instance>(*model.controllers, controller.request_id);
+  (*model.controllers)
+      ->instantiate({.request_id = controller.request_id,
+                     .prompt = (*encoded_)->prompts.front(),
+                     .controller = controller.name,
+                     .arg = controller.arg,
+                     .auth = auth_of(from.caller.get())},
+                    [weak = weak_from_this(), sink = from.sink,
+                     event = ModelReady{from.key.stream, encoding_}](
+                        Result<aici::Instantiated> instantiated) {
+                      const auto kept = weak.lock();
+                      if (kept == nullptr) return;  // dropped
+                      kept->instantiated_ = std::move(instantiated);
+                      tell_ready(*sink, event);
+                    });
+  return {};
+}
+
+Result<void> Intake::take_instance() {
+  Result<aici::Instantiated>& done = *instantiated_;
+  if (!done) return of_controller(done.error());
+  begun_.emplace();
+  begun_->output.logs = std::move(done->log.logs);
+  begun_->output.storage = aici::storage_json(done->log.storage);
+  begun_->output.micros = done->log.micros;
+  begun_->changes_prompt = take_prompt(*done, (*encoded_)->prompts.front());
+  return {};
+}
+
+// In the words of the protocol.
+Error Intake::about_grammar(Error error) const {
+  constexpr std::string_view kField = "grammar";
+  if (error.message.starts_with(kField)) {
+    error.message.replace(0, kField.size(), needs_.grammar_field);
+  }
+  return error;
+}
+
+// Empty where there are more than the prompt has, which its owner refuses.
+std::vector<TokenId> Intake::resumed() const {
+  if (needs_.num_resumed == 0) return {};
+  const std::vector<TokenId>& prompt = (*encoded_)->prompts.front();
+  if (needs_.num_resumed > prompt.size()) return {};
+  return {prompt.end() - static_cast<std::ptrdiff_t>(needs_.num_resumed), prompt.end()};
+}
+
+registry::Submission Intake::submit_sample(const Requester& from, Request&& request,
+                                           const SampleText* text) const {
+  if (text != nullptr) request.stops = text->make_stop_checker();
+  request.controller = instance_;
+  request.params.seed += static_cast<std::uint64_t>(request.key.sample);
+  if (grammar_) {
+    request.grammar = std::make_shared<const Grammar>(*needs_.grammar);
+    if (const auto fits = constrain(**grammar_, request); !fits) {
+      sign(from, request);
+      models_.refusals().add(request, fits.error().code);
+      return registry::Refusal{about_grammar(fits.error())};
+    }
+  }
+  return submit(models_, from, std::move(request));
+}
+
+}  // namespace lmtp::server
