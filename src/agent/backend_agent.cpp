@@ -159,7 +159,7 @@ void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   step.result.clear();
   slots_.apply(plan);
   note_blocks(plan);
-  resident_batch_.note(plan.changes);
+  resident_batch_.mark_stale(plan.changes);
   scheduler::SlotTable::list_draws(plan, step.draws);
   list_input_records(plan);
   check_tokens(plan);

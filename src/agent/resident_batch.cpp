@@ -62,7 +62,7 @@ std::int64_t ResidentBatch::num_bytes(int rows_max, int context_length) {
   return static_cast<std::int64_t>(Layout(rows_max, context_length).num_words * kWord);
 }
 
-void ResidentBatch::note(const scheduler::SlotChanges& changes) {
+void ResidentBatch::mark_stale(const scheduler::SlotChanges& changes) {
   for (const scheduler::SlotStart& start : changes.started) {
     sent_.at(static_cast<std::size_t>(start.slot)) = {};
   }

@@ -20,7 +20,8 @@
 
 namespace lmtp::agent {
 
-// For each plan note(), and for each decode step prepare(), advance(). Owner: an agent; one thread.
+// For each plan mark_stale(), and for each decode step prepare(), advance(). Owner: an agent; one
+// thread.
 class ResidentBatch {
  public:
   // `stream` must outlive this. rows_max: most rows of a step, padding included, and slots.
@@ -30,8 +31,8 @@ class ResidentBatch {
   // Device memory of a batch.
   static std::int64_t num_bytes(int rows_max, int context_length);
 
-  // Of the slots that are named here, what is on the device is not what it has to be.
-  void note(const scheduler::SlotChanges& changes);
+  // These slots are stale on the device from now on.
+  void mark_stale(const scheduler::SlotChanges& changes);
   // All sampling parameters are written again: the arrays that they point to have moved.
   void forget_samples();
 

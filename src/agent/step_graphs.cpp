@@ -29,7 +29,7 @@ std::int32_t splits_of(std::int32_t context) {
   return (context + kernels::kAttentionSplit - 1) / kernels::kAttentionSplit;
 }
 
-// Of rows and splits that are padded; and num_blocks, which is not yet.
+// rows and splits are padded already; num_blocks is rounded up here.
 StepShape make_shape(int rows, std::int32_t splits, std::int32_t num_blocks) {
   constexpr int kSplitBlocks = kernels::kAttentionSplit / kBlockSize;
   return {.num_rows = rows,

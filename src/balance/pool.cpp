@@ -77,7 +77,7 @@ bool Pool::place(const StreamPtr& stream, Turn& turn) {
   }
   if (candidates.empty()) return false;
   if (stream->only_waits()) {
-    turn.tell(stream->request(), ModelReady{stream->key().stream});
+    turn.queue_event(stream->request(), ModelReady{stream->key().stream});
     end(stream, turn);
     return true;
   }
@@ -98,7 +98,7 @@ bool Pool::place(const StreamPtr& stream, Turn& turn) {
       affinities_.set(chain, worker.index);
       if (std::exchange(stream->was_lost, false)) {
         StreamNotice moved{stream->key().stream, stream->key().sample, StreamNotice::Kind::kMoved};
-        if (stream->request().wants_notices) turn.tell(stream->request(), moved);
+        if (stream->request().wants_notices) turn.queue_event(stream->request(), moved);
       }
       return true;
     }
@@ -188,7 +188,7 @@ void Pool::end(const StreamPtr& stream, Turn& turn) {
   streams_.erase(stream->key());
   const auto held = num_held_.find(stream->request().share());
   if (--held->second == 0) num_held_.erase(held);
-  turn.bury(stream);
+  turn.defer_destroy(stream);
   if (stopping_ && streams_.empty()) changed_.notify_all();
 }
 
@@ -212,7 +212,7 @@ void Pool::fail(const StreamPtr& stream, StreamError error, Turn& turn) {
   } else {
     stream->record.failed(metrics_, error.error.code);
   }
-  turn.tell(stream->request(), std::move(error));
+  turn.queue_event(stream->request(), std::move(error));
   end(stream, turn);
 }
 
@@ -264,13 +264,15 @@ void Pool::on_notice(Lane& lane, RemoteStream& stream, const ServerEntry& entry,
   StreamNotice notice{stream.key().stream, stream.key().sample, Kind::kQueued, entry.position,
                       entry.wait_ms};
   if (entry.status == "loading") {
-    return turn.tell(stream.request(), LoadingNotice{stream.key().stream, stream.request().model,
-                                                     entry.progress_percent});
+    return turn.queue_event(
+        stream.request(),
+        LoadingNotice{stream.key().stream, stream.request().model, entry.progress_percent});
   }
   if (entry.status == "draining") lane.is_leaving = true;
   if (entry.status == "preempted") notice.kind = Kind::kPreempted;
   if (entry.status == "resumed") notice.kind = Kind::kResumed;
-  if (entry.status == "queued" || notice.kind != Kind::kQueued) turn.tell(stream.request(), notice);
+  const bool is_known = entry.status == "queued" || notice.kind != Kind::kQueued;
+  if (is_known) turn.queue_event(stream.request(), notice);
 }
 
 void Pool::on_error(Lane& lane, const StreamPtr& stream, const ServerEntry& entry, Turn& turn) {
@@ -297,7 +299,7 @@ void Pool::on_token(Lane& lane, const StreamPtr& stream, ServerEntry& entry, Tur
   lane.worker->worked = Clock::now();
   if (event->token != kNoToken) stream->record.token(metrics_, Clock::now());
   const FinishReason reason = event->finish_reason;
-  turn.tell(stream->request(), *std::move(event));
+  turn.queue_event(stream->request(), *std::move(event));
   if (reason == FinishReason::kNone) {
     const std::int64_t left = std::max<std::int64_t>(stream->num_to_come(), 0);
     lane.worker->num_tokens -= stream->num_counted - left;  // the prompt has been computed

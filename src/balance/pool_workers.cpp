@@ -236,8 +236,8 @@ void Pool::stop(int grace_ms) {
     if (std::exchange(stopping_, true)) return;
     for (const auto& [key, stream] : streams_) {
       if (!stream->request().wants_notices) continue;
-      turn.tell(stream->request(),
-                StreamNotice{key.stream, key.sample, StreamNotice::Kind::kDraining, 0, grace_ms});
+      turn.queue_event(stream->request(), StreamNotice{key.stream, key.sample,
+                                                       StreamNotice::Kind::kDraining, 0, grace_ms});
     }
   }
   {

@@ -22,7 +22,7 @@ Turn::~Turn() {
 }
 
 // The latest connection is the likeliest: a worker sends the tokens of one step together.
-void Turn::tell(const Request& request, StreamEvent event) {
+void Turn::queue_event(const Request& request, StreamEvent event) {
   const ConnectionId connection = request.key.connection;
   const auto found =
       std::find_if(deliveries_.rbegin(), deliveries_.rend(),

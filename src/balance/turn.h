@@ -11,9 +11,9 @@
 
 namespace lmtp::balance {
 
-// Holds the pool's lock. In the end what it tells is delivered, one delivery for each connection,
-// so that a stream's events stay in order whichever threads they come from; then the lock is
-// released; and then what has ended is destroyed, since that may come back to the pool.
+// Holds the pool's lock. Its destructor delivers the queued events, one delivery for each
+// connection, so that a stream's events stay in order whichever threads they come from; then it
+// releases the lock; and then it destroys what has ended, since that may come back to the pool.
 class Turn {
  public:
   explicit Turn(std::mutex& mutex) : lock_(mutex) {}
@@ -21,8 +21,8 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  void tell(const Request& request, StreamEvent event);
-  void bury(std::shared_ptr<RemoteStream> stream) { ended_.push_back(std::move(stream)); }
+  void queue_event(const Request& request, StreamEvent event);
+  void defer_destroy(std::shared_ptr<RemoteStream> stream) { ended_.push_back(std::move(stream)); }
   std::unique_lock<std::mutex>& lock() { return lock_; }
 
  private:

@@ -46,7 +46,7 @@ Compiled compile_for(const std::shared_ptr<const Vocabulary>& vocabulary, const 
   if (!text) return as_grammar_error(text.error());
   Result<Matcher> matcher = Matcher::make(vocabulary, text->kind, text->text);
   if (!matcher) return as_grammar_error(matcher.error());
-  // The first mask: a grammar of no text at all is refused here, and what it takes is taken here.
+  // Computing the first mask refuses grammars that no text matches, and warms the matcher up now.
   std::vector<std::uint32_t> words((static_cast<std::size_t>(vocabulary->size()) + 31) / 32);
   const Result<void> first = matcher->mask(words);
   if (!first) {

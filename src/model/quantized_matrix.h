@@ -96,16 +96,16 @@ class QuantizedMatrix : public CodedMatrix {
   std::int64_t outputs_per_scale_ = 1;
   StoredTensor codes_;
   StoredTensor scales_;
-  StoredTensor zeros_;  // no reader: none
-  StoredTensor order_;  // as well
-  StoredTensor shape_;  // as well
+  StoredTensor zeros_;  // without a reader: absent, as the next two
+  StoredTensor order_;
+  StoredTensor shape_;
 
   std::once_flag prepared_;
   std::once_flag words_loaded_;
   Result<void> state_;
   Result<void> words_state_;
   std::vector<float> scale_values_;         // [num_scales, num_groups]
-  std::vector<float> zero_values_;          // as well; empty: all are base_
+  std::vector<float> zero_values_;          // [num_scales, num_groups]; empty: all are base_
   std::vector<std::int32_t> input_groups_;  // [k]; empty: in order
   std::vector<std::int32_t> inputs_;        // grouped_inputs() of these
   std::vector<std::uint32_t> words_;        // qweight

@@ -88,7 +88,7 @@ TEST(Mailroom, OneWakeUpHandsOutTheMailOfAllConnections) {
     EXPECT_EQ(io.poll(), 0U) << "not before the wake-up";
     io.restart();
     mailroom.wake();
-    mailroom.wake();  // before a clerk was at work
+    mailroom.wake();  // before a drain task was at work
     EXPECT_EQ(mailroom.num_wakeups(), step + 1);
     io.run();
     io.restart();
@@ -159,7 +159,8 @@ TEST(Mailroom, WhatCouldNotBeHandedOutWaitsAgain) {
   EXPECT_EQ(mailroom.num_wakeups(), 1);
 }
 
-// Mail that nobody has taken goes with the mailroom, a clerk that never came with the io_context.
+// Mail that nobody has taken goes with the mailroom, a drain task that never came with the
+// io_context.
 TEST(Mailroom, MayEndBeforeItsMailIsTaken) {
   std::weak_ptr<Tokens> left;
   {

@@ -147,6 +147,9 @@ BROKEN = [
     ("sleeps", "tests/cache/usleep.h", "#pragma once\nvoid f() { usleep(5); }\n"),
     ("sleeps", "tests/cache/step_test.cpp", "void f() { agent.step_time = 1ms; }\n"),
     ("sleeps", "tests/engine/engine_test.cpp", "int a;\n"),  # is allowed to and does not
+    ("wording", "src/cache/of.cpp", "int a;\n// Of blocks that are free.\n"),
+    ("wording", "src/cache/behind.cpp", "int a;  // the one behind it\n"),
+    ("wording", "src/cache/as_well.cpp", "int a;  // as well\n"),
     ("launch-shapes", "kernels/cuda/gap.cu", "Grid a = {.x = 1, .z = b({.x = 2})};\n"),
     ("launch-shapes", "kernels/cuda/outer_gap.cu",
      "auto a = f({.grid = {.z = 1},\n .cluster = 2});\n"),
@@ -170,6 +173,7 @@ ALLOWED = [
     ("tests/support/eventually.h", "#pragma once\nvoid f() { sleep_for(1ms); }\n"),
     ("tests/cache/comment_test.cpp", "// sleep(1)\nint num_sleep(int);\n"),
     ("tests/aici/runtime_test.cpp", "void f() { options.step_time = 1ms; }\n"),
+    ("src/cache/plain.cpp", "int behind;  // of the blocks, as well as it can\n"),
     ("src/cache/sleeps.cpp", "void f() { std::this_thread::sleep_for(1ms); }\n"),
     ("src/model/torch.cpp", "#include <ATen/ops/linear.h>\n"),
     ("src/model/kernel.cpp", '#include "kernels/linear.h"\n'),

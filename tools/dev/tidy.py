@@ -6,7 +6,7 @@
 
 Rules: deps, private, resolve, library (includes); module, unused, table (what CMake declares:
 modules.py); function-length, file-length, columns, trailing-space, pragma-once, preprocessor,
-braces (braces.py), launch-shapes (launch_shapes.py), sleeps (sleeps.py).
+braces (braces.py), launch-shapes (launch_shapes.py), sleeps (sleeps.py), wording (wording.py).
 """
 
 import argparse
@@ -19,6 +19,7 @@ import braces
 import launch_shapes
 import modules as cmake
 import sleeps
+import wording
 
 MAX_COLUMNS = 100
 MAX_FILE_LINES = 500
@@ -157,6 +158,8 @@ def check_text(path, text):
             yield Finding(path, number, "braces", message)
         for number, message in sleeps.findings(str(path), strip_comments_and_strings(text)):
             yield Finding(path, number, "sleeps", message)
+        for number, message in wording.findings(str(path), text, wording.known()):
+            yield Finding(path, number, "wording", message)
     if path.suffix in {".cu", ".cuh"}:
         for number, message in launch_shapes.findings(strip_comments_and_strings(text)):
             yield Finding(path, number, "launch-shapes", message)

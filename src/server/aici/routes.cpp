@@ -67,7 +67,7 @@ aici::Runtime::Done<Result<T>> send_to(const Responder& responder, OrderedJson (
   return [responder, to_json](Result<T> done) {
     HttpResponse response =
         done ? HttpResponse{200, "application/json", json_text(to_json(std::move(*done))) + "\n"}
-             : aici_error(of_module(done.error()), false);
+             : aici_error(about_module(done.error()), false);
     responder->post([responder, response = std::move(response)]() mutable {
       responder->send(std::move(response));
     });

@@ -13,7 +13,7 @@ Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Models& model
   }
   if (const auto ready = models.ready_model(model)) {
     if (ready->controllers) return *ready->controllers;
-    return of_module(ready->controllers.error());
+    return about_module(ready->controllers.error());
   }
   if (const auto status = models.status(model); status && !status->ok()) return status->error();
   return Error{ErrorCode::kUnavailable, "model: is not loaded now; retry once it is"};

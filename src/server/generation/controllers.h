@@ -13,6 +13,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/request/caller.h"
+#include "lmtp/request/error_text.h"
 
 namespace lmtp::server {
 
@@ -28,17 +29,10 @@ inline aici::Auth auth_of(const Caller* caller) {
   return {.user = caller->account->name(), .is_admin = caller->account->is_admin()};
 }
 
-// About the field `controller`.
-inline Error of_controller(const Error& error) {
-  const bool has_field = error.message.starts_with("controller");
-  return {error.code, has_field ? error.message : "controller: " + error.message, error.wait_ms};
-}
-
-// The same where no model is missing: what was not found is a controller.
-inline Error of_module(const Error& error) {
-  Error about = of_controller(error);
-  if (about.code == ErrorCode::kNotFound) about.code = ErrorCode::kInvalid;
-  return about;
+// An error of what was asked of a controller's module where no model is missing.
+inline Error about_module(Error error) {
+  if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kInvalid;
+  return with_field_name("controller", std::move(error));
 }
 
 // The prompt becomes what the controller makes of it; whether that is another one.

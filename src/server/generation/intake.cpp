@@ -9,6 +9,7 @@
 #include "encode_text.h"
 #include "lmtp/aici/storage_json.h"
 #include "lmtp/base/guarded.h"
+#include "lmtp/request/error_text.h"
 
 namespace lmtp::server {
 namespace {
@@ -184,7 +185,7 @@ Intake::Progress Intake::compile_later(const registry::ReadyModel& model, const 
 
 Intake::Progress Intake::instantiate_later(const registry::ReadyModel& model,
                                            const Requester& from) {
-  if (!model.controllers) return refused(of_controller(model.controllers.error()));
+  if (!model.controllers) return refused(with_field_name("controller", model.controllers.error()));
   if (const auto taken = hand_over(model, from); !taken) return refused(taken.error());
   const GenerationController& controller = *needs_.controller;
   instance_ = std::make_shared<aici::Instance>(*model.controllers, controller.request_id);
@@ -207,7 +208,7 @@ Intake::Progress Intake::instantiate_later(const registry::ReadyModel& model,
 
 Result<void> Intake::take_instance() {
   Result<aici::Instantiated>& done = *instantiated_;
-  if (!done) return of_controller(done.error());
+  if (!done) return with_field_name("controller", done.error());
   begun_.emplace();
   begun_->output.logs = std::move(done->log.logs);
   begun_->output.storage = aici::storage_json(done->log.storage);

@@ -30,7 +30,7 @@ aici::Runtime::Done<Result<T>> answer_later(StreamId id, const Peer& peer,
     }
     if (!done) {
       text.clear();
-      protocol::serialize_msg_error(error_entry(id, of_module(done.error())), text);
+      protocol::serialize_msg_error(error_entry(id, about_module(done.error())), text);
     }
     send(std::move(text));
   };

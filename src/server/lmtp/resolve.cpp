@@ -84,13 +84,9 @@ Result<Encoded> resolve_text(const std::string& text, TextPlace place,
 }
 
 Result<Encoded> resolve_chat(const Chat& chat, const registry::ReadyModel& model) {
-  const auto of_messages = [](const Error& error) {
-    const bool is_place = error.message.starts_with('[');
-    return Error{error.code, (is_place ? "messages" : "messages: ") + error.message};
-  };
-  if (!model.chat_template) return of_messages(model.chat_template.error());
+  if (!model.chat_template) return with_field_name("messages", model.chat_template.error());
   auto prompt = (*model.chat_template)->prompt(chat);
-  if (!prompt) return of_messages(prompt.error());
+  if (!prompt) return with_field_name("messages", prompt.error());
   return one_prompt(std::move(*prompt));
 }
 

@@ -86,8 +86,8 @@ class ConnectionRegistry {
   // Closes those whose key is not accepted any more.
   void drop_revoked();
 
-  // Logs that a connection is closed for what its client does, which clients can bring about as
-  // often as they connect.
+  // Logs that a connection is closed for its client's misbehaviour. Rate-limited: clients can cause
+  // it at will.
   void log_closed(ConnectionId id, const std::string& why);
 
   // One of them gives up what it holds: the longest write queue, and the message that has been

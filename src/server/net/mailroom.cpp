@@ -13,9 +13,9 @@
 namespace lmtp::server {
 namespace {
 
-// Connections whose mail a clerk hands out before other handlers of its thread get their turn.
+// Connections whose mail a drain task hands out before other handlers of its thread get their turn.
 constexpr std::size_t kTurn = 16;
-// With more than so many waiting, another clerk is worth its wake-up.
+// With more than so many waiting, another drain task is worth its wake-up.
 constexpr std::size_t kAlone = 4;
 constexpr std::chrono::milliseconds kNoMemoryPause{1};
 
@@ -36,31 +36,31 @@ void Mail::add(std::span<StreamEvent> events) {
 
 // What Asio allocates for a posted handler: one block, which is free again before the handler runs.
 template <typename T>
-struct Mailroom::ClerkMemory {
+struct Mailroom::DrainMemory {
   using value_type = T;
 
-  explicit ClerkMemory(Clerk& clerk_in) noexcept : clerk(&clerk_in) {}
+  explicit DrainMemory(DrainTask& task_in) noexcept : task(&task_in) {}
   template <typename U>
-  ClerkMemory(const ClerkMemory<U>& other) noexcept : clerk(other.clerk) {}  // NOLINT: a conversion
+  DrainMemory(const DrainMemory<U>& other) noexcept : task(other.task) {}  // NOLINT: a conversion
 
   T* allocate(std::size_t count) {
     static_assert(alignof(T) <= alignof(std::max_align_t));
-    if (count * sizeof(T) > clerk->memory.size()) return std::allocator<T>().allocate(count);
-    return reinterpret_cast<T*>(clerk->memory.data());
+    if (count * sizeof(T) > task->memory.size()) return std::allocator<T>().allocate(count);
+    return reinterpret_cast<T*>(task->memory.data());
   }
   void deallocate(T* memory, std::size_t count) noexcept {
-    if (count * sizeof(T) > clerk->memory.size()) std::allocator<T>().deallocate(memory, count);
+    if (count * sizeof(T) > task->memory.size()) std::allocator<T>().deallocate(memory, count);
   }
   template <typename U>
-  bool operator==(const ClerkMemory<U>& other) const noexcept {
-    return clerk == other.clerk;
+  bool operator==(const DrainMemory<U>& other) const noexcept {
+    return task == other.task;
   }
 
-  Clerk* clerk;
+  DrainTask* task;
 };
 
-Mailroom::Mailroom(boost::asio::io_context& io, int num_clerks)
-    : io_(io), clerks_(static_cast<std::size_t>(num_clerks)) {}
+Mailroom::Mailroom(boost::asio::io_context& io, int num_drains)
+    : io_(io), drains_(static_cast<std::size_t>(num_drains)) {}
 
 Mailroom::~Mailroom() { clear(); }
 
@@ -89,60 +89,61 @@ std::shared_ptr<Mail> Mailroom::pop() {
 }
 
 // With mutex_ held. Null: all are at work.
-Mailroom::Clerk* Mailroom::hire() {
-  const auto idle = std::ranges::find(clerks_, false, &Clerk::is_busy);
-  if (idle == clerks_.end()) return nullptr;
+Mailroom::DrainTask* Mailroom::idle_task() {
+  const auto idle = std::ranges::find(drains_, false, &DrainTask::is_busy);
+  if (idle == drains_.end()) return nullptr;
   idle->is_busy = true;
   return &*idle;
 }
 
-// A clerk that is at work finds what has been put before it ends; one that is away may be for long.
+// A drain task that is at work finds what has been put before it ends; one that is away may be for
+// long.
 void Mailroom::wake() noexcept {
-  Clerk* clerk = nullptr;
+  DrainTask* task = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    const auto is_at_hand = [](const Clerk& one) { return one.is_busy && !one.is_away; };
-    if (first_ == nullptr || std::ranges::any_of(clerks_, is_at_hand)) return;
-    clerk = hire();
+    const auto is_at_hand = [](const DrainTask& one) { return one.is_busy && !one.is_away; };
+    if (first_ == nullptr || std::ranges::any_of(drains_, is_at_hand)) return;
+    task = idle_task();
   }
-  if (clerk == nullptr) return;
+  if (task == nullptr) return;
   num_wakeups_.fetch_add(1, std::memory_order_relaxed);
-  post(*clerk);
+  post(*task);
 }
 
-void Mailroom::post(Clerk& clerk) noexcept {
-  boost::asio::post(io_, boost::asio::bind_allocator(ClerkMemory<std::byte>(clerk),
-                                                     [this, &clerk] { work(clerk); }));
+void Mailroom::post(DrainTask& task) noexcept {
+  boost::asio::post(io_, boost::asio::bind_allocator(DrainMemory<std::byte>(task),
+                                                     [this, &task] { work(task); }));
 }
 
-void Mailroom::work(Clerk& clerk) noexcept {
-  Clerk* helper = nullptr;
+void Mailroom::work(DrainTask& task) noexcept {
+  DrainTask* helper = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (num_waiting_ > kAlone) helper = hire();
+    if (num_waiting_ > kAlone) helper = idle_task();
   }
   if (helper != nullptr) post(*helper);
   for (std::size_t i = 0; i < kTurn; ++i) {
-    if (!hand_out(clerk)) break;
+    if (!hand_out(task)) break;
   }
   {
     const std::lock_guard lock(mutex_);
-    clerk.is_away = false;
+    task.is_away = false;
     if (first_ == nullptr) {
-      clerk.is_busy = false;
+      task.is_busy = false;
       return;
     }
   }
-  post(clerk);
+  post(task);
 }
 
 // False: there was none, or it could not be handed out and waits again.
-bool Mailroom::hand_out(Clerk& clerk) {
+bool Mailroom::hand_out(DrainTask& task) {
   std::shared_ptr<Mail> mail;
   {
     const std::lock_guard lock(mutex_);
     mail = pop();
-    clerk.is_away = mail != nullptr;
+    task.is_away = mail != nullptr;
   }
   if (mail == nullptr) return false;
   try {

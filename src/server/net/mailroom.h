@@ -68,14 +68,14 @@ class Mail {
 };
 
 // The mail of all connections waits in one list. wake() posts at most one handler to the io
-// threads, a clerk, which hands the mail out; where there is much, it has others help it, one an io
-// thread. Where a clerk is held up by a connection's mail, the next wake() posts another one. So an
-// engine's thread pays for one post a step, whatever the number of connections. Owner: the
-// ServerContext. Any thread, but for the constructor and clear().
+// threads, a drain task, which hands the mail out; where there is much, it has others help it, one
+// an io thread. Where a drain task is held up by a connection's mail, the next wake() posts another
+// one. So an engine's thread pays for one post a step, whatever the number of connections. Owner:
+// the ServerContext. Any thread, but for the constructor and clear().
 class Mailroom final : public Waker {
  public:
-  // num_clerks: of io threads.
-  Mailroom(boost::asio::io_context& io, int num_clerks);
+  // num_drains: of io threads.
+  Mailroom(boost::asio::io_context& io, int num_drains);
   ~Mailroom() override;
   Mailroom(const Mailroom&) = delete;
   Mailroom& operator=(const Mailroom&) = delete;
@@ -93,26 +93,26 @@ class Mailroom final : public Waker {
  private:
   // A handler that is posted or runs; its memory is that of the posted one, so that a post takes
   // none and cannot fail.
-  struct Clerk {
+  struct DrainTask {
     bool is_busy = false;
     bool is_away = false;  // with some connection's mail, which may take its time
     alignas(std::max_align_t) std::array<std::byte, 256> memory = {};
   };
   template <typename T>
-  struct ClerkMemory;
+  struct DrainMemory;
 
   std::shared_ptr<Mail> pop();
-  Clerk* hire();
-  void post(Clerk& clerk) noexcept;
-  void work(Clerk& clerk) noexcept;
-  bool hand_out(Clerk& clerk);
+  DrainTask* idle_task();
+  void post(DrainTask& task) noexcept;
+  void work(DrainTask& task) noexcept;
+  bool hand_out(DrainTask& task);
 
   boost::asio::io_context& io_;
   std::mutex mutex_;
   std::shared_ptr<Mail> first_;
   Mail* last_ = nullptr;
   std::size_t num_waiting_ = 0;
-  std::vector<Clerk> clerks_;
+  std::vector<DrainTask> drains_;
   std::atomic<std::int64_t> num_wakeups_ = 0;
 };
 

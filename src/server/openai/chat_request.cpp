@@ -11,6 +11,7 @@
 #include "generation/json_fields.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/chat.h"
+#include "lmtp/request/error_text.h"
 #include "lmtp/text/chat_template.h"
 #include "request.h"
 #include "tool_calls.h"
@@ -26,12 +27,10 @@ struct ChatInput {
   std::shared_ptr<std::string> rendered;  // where its text goes; null: nowhere
 };
 
-// Behind the name of the field.
-Error of_messages(const Error& error) {
-  const bool is_place = error.message.starts_with('[');
-  // A model without a template is there.
-  const ErrorCode code = error.code == ErrorCode::kNotFound ? ErrorCode::kInvalid : error.code;
-  return {code, (is_place ? "messages" : "messages: ") + error.message};
+Error about_messages(Error error) {
+  // The model is there; it has no template.
+  if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kInvalid;
+  return with_field_name("messages", std::move(error));
 }
 
 // The text of the last message, or of the last part of it that is one; null: it has none.
@@ -76,15 +75,15 @@ Result<void> cut_at(const std::string& mark, text::RenderedChat& rendered) {
 }
 
 Result<Prompts> render_prompt(const ChatInput& input, const registry::ReadyModel& model) {
-  if (!model.chat_template) return of_messages(model.chat_template.error());
+  if (!model.chat_template) return about_messages(model.chat_template.error());
   const text::ChatTemplate& chat_template = **model.chat_template;
   auto rendered = chat_template.render(input.chat);
-  if (!rendered) return of_messages(rendered.error());
+  if (!rendered) return about_messages(rendered.error());
   if (!input.mark.empty()) {
     if (auto cut = cut_at(input.mark, *rendered); !cut) return cut.error();
   }
   auto ids = chat_template.encode(*rendered);
-  if (!ids) return of_messages(ids.error());
+  if (!ids) return about_messages(ids.error());
   if (input.rendered != nullptr) *input.rendered = std::move(rendered->text);
   return Prompts{std::move(*ids)};
 }
