@@ -103,30 +103,30 @@ class ScoreParams(TypedDict, total=False):
 
 
 class GenerateParams(ScoreParams, total=False):
-    """Of GENERATE; what is not given is the server's default."""
+    """Of GENERATE; what is not given is the server's default, which is beside a parameter."""
 
-    max_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    typical_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    penalties_from: int  # so many of the prompt's tokens do not count for these two
-    logit_bias: dict[int, float]
+    temperature: float  # 0
+    top_p: float  # 1
+    top_k: int  # 0
+    min_p: float  # 0
+    typical_p: float  # 1
+    repetition_penalty: float  # 1
+    presence_penalty: float  # 0
+    frequency_penalty: float  # 0
+    penalties_from: int  # 0
+    max_tokens: int  # 32
+    min_tokens: int  # 0
+    ignore_eos: bool  # false
+    seed: int  # none
+    logit_bias: dict[int, float]  # none
     mask: str  # what mask() makes: the only tokens that are allowed
     grammar: dict[str, Any]  # {"type": "regex" (choice, json, lark, gbnf, ...), "value": ...}
     controller: str  # a tag or a module's id: it decides on the tokens
     controller_arg: Any
-    seed: int  # one is drawn where none is given, so that the stream can be continued
     n: int  # samples; Token.index tells them apart
     stop: str | list[str]
     include_stop: bool
     stop_token_ids: list[int]
-    ignore_eos: bool
-    min_tokens: int
     resumed: int
     logprobs: Literal["processed", "raw"]
     into: str  # keeps prompt and generated tokens as this buffer

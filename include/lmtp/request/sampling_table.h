@@ -2,10 +2,10 @@
 // the command line, the REPL and the documentation all use this table.
 //
 // A new number needs a member of DrawParams (lmtp/base/draw_params.h), if it changes what is drawn,
-// or else of SamplingParams; a row here; its use, in the op sample of the CPU and of CUDA; and an
-// entry in
-// docs/lmtp.md, docs/schema/lmtp.json, docs/examples/lmtp.py and packaging/lmtp-client.1, which
-// tests compare with this table.
+// or else of SamplingParams; a row here; and its use, in the op sample of the CPU and of CUDA.
+// Every API reads the row as it is here, but where it has a spelling of its own. `param-rows ROOT`
+// (tools/dev) then writes it into docs/lmtp.md, docs/schema/lmtp.json, docs/examples/lmtp.py and
+// packaging/lmtp-client.1.
 #pragma once
 
 #include <array>
