@@ -314,3 +314,22 @@ def test_a_later_unknown_key_is_logged_too(demo):
                     await asyncio.sleep(0.2)
 
     run(asyncio.wait_for(ask(), 60))
+
+
+def test_unknown_fields_of_http_are_named_once_and_without_their_values(demo):
+    asked = [
+        ("/v1/completions", {"prompt": "a", "user": "me", "own\nkey": "secret"}, r"'own\nkey'"),
+        ("/generate", {"inputs": "a", "parameters": {"own": "secret"}}, "'parameters.own'"),
+    ]
+
+    async def ask():
+        while not all(shown in demo.read_log() for _, _, shown in asked):  # lines a second are few
+            for path, body, _ in asked:
+                assert (await http(demo, "POST", path, json=body))[0] == 200
+            await asyncio.sleep(0.1)
+
+    run(asyncio.wait_for(ask(), 60))
+    log = demo.read_log()
+    assert [log.count(shown) for _, _, shown in asked] == [1, 1]
+    assert "secret" not in log and "'user'" not in log
+    assert "POST /v1/completions: ignored unknown keys: " in log

@@ -38,7 +38,9 @@ struct SamplingParam {
   std::string_view help;
 };
 
+inline constexpr std::string_view kTopKName = "top_k";
 inline constexpr std::string_view kTopLogprobsName = "top_logprobs";
+inline constexpr std::string_view kMaxTokensName = "max_tokens";
 inline constexpr std::string_view kLogitBiasName = "logit_bias";
 inline constexpr double kMaxBias = 1e30;
 inline constexpr int kMaxCount = 1 << 30;
@@ -53,7 +55,7 @@ inline constexpr std::array kSamplingTable = {
                   &SamplingParams::top_p,
                   {0.0, 1.0, false},
                   "draw among the most probable that together have this probability"},
-    SamplingParam{"top_k",
+    SamplingParam{kTopKName,
                   &SamplingParams::top_k,
                   {0, kMaxCount},
                   "draw among so many of the most probable; 0 is off"},
@@ -88,7 +90,7 @@ inline constexpr std::array kSamplingTable = {
                   &SamplingParams::top_logprobs,
                   {0, kMaxTopLogprobs},
                   "alternatives to report with each token"},
-    SamplingParam{"max_tokens",
+    SamplingParam{kMaxTokensName,
                   &SamplingParams::max_tokens,
                   {1, kMaxCount},
                   "tokens to generate at most; prompt and new tokens fit the context"},

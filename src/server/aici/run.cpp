@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -203,14 +202,15 @@ Result<GenerationRequest> read_run(const std::string& body) {
   }
   if (const std::string* model = fields.text("model")) request.model = *model;
   const std::string* prompt = fields.text("prompt");
-  fields.params({"temperature", "top_p"}, request.params);
-  const Json* top_k = fields.find("top_k");
-  if (top_k == nullptr || *top_k != -1) fields.params({"top_k"}, request.params);
-  const auto max_tokens = fields.whole("max_tokens", 1, std::numeric_limits<int>::max());
-  request.to_context_end = !max_tokens;
-  if (max_tokens) request.params.max_tokens = static_cast<int>(*max_tokens);
+  fields.params({kTopLogprobsName}, request.params);
+  if (fields.whole(kTopLogprobsName, 0, kMaxTopLogprobs).value_or(0) > 0) {
+    fields.fail(kTopLogprobsName,
+                "is not supported: events have no log probabilities; leave it out");
+  }
+  request.to_context_end = fields.given(kMaxTokensName) == nullptr;
   if (fields.failed() || controller == nullptr) return fields.error();
   std::string arg = text_of_arg(fields, body);
+  request.unknown_keys = fields.unknown_keys();
   std::string text = prompt != nullptr ? *prompt : std::string();
   if (*controller == kNoController) {
     text += arg;

@@ -10,6 +10,7 @@
 #include "encode_text.h"
 #include "fresh.h"
 #include "lmtp/request/request.h"
+#include "unknown_keys.h"
 
 namespace lmtp::server {
 namespace {
@@ -330,6 +331,7 @@ Result<void> PromptIntake::accept(const registry::ReadyModel& model, Encoded& en
 void generate(const GenerationContext& context, GenerationRequest request,
               std::shared_ptr<HttpResponder> responder,
               std::shared_ptr<GenerationListener> listener) {
+  log_unknown_keys(responder->caller()->route, request.unknown_keys);
   std::make_shared<Generation>(context, std::move(request), std::move(responder),
                                std::move(listener))
       ->start();

@@ -53,6 +53,7 @@ struct GenerationRequest {
   std::string grammar_field = "grammar";  // Intake::Needs
   // With one prompt and one sample, and without a grammar.
   std::optional<GenerationController> controller;
+  std::vector<std::string> unknown_keys;  // of the body: ignored, and named in the log
 };
 
 // The endpoint's half: writes what comes in its protocol. Called on the connection's strand.

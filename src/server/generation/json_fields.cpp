@@ -8,11 +8,26 @@
 #include <variant>
 
 #include "lmtp/base/text.h"
+#include "lmtp/protocol/codec.h"
 
 namespace lmtp::server {
 namespace {
 
 constexpr std::size_t kShownKeyBytes = 64;
+
+// They name who asks and what is kept of the answer, or allow what is not done here.
+constexpr std::string_view kIgnoredKeys[] = {
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "request_id",
+    "safety_identifier",
+    "options",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "parallel_tool_calls",
+};
 
 // A positive number that a float would round to 0 must stay positive, to be in its range.
 float to_float(double number) {
@@ -59,6 +74,12 @@ void JsonFields::fail(std::string_view field, std::string_view what) {
 
 void JsonFields::fail(std::string whole) {
   if (!failed()) error_ = Error{ErrorCode::kInvalid, std::move(whole)};
+}
+
+const Json* JsonFields::find(std::string_view field) const {
+  const Json* value = find_json(object_, field);
+  if (value != nullptr) found_.push_back(value);
+  return value;
 }
 
 const Json* JsonFields::given(std::string_view field) const {
@@ -190,9 +211,10 @@ std::shared_ptr<const LogitBias> JsonFields::logit_bias(std::string_view field) 
   return bias;
 }
 
-void JsonFields::params(std::initializer_list<std::string_view> names, SamplingParams& params) {
+void JsonFields::params(std::initializer_list<std::string_view> others, SamplingParams& params) {
   for (const SamplingParam& row : kSamplingTable) {
-    if (std::ranges::find(names, row.name) == names.end()) continue;
+    if (std::ranges::find(others, row.name) != others.end()) continue;
+    if (row.name == kTopKName && find(row.name) != nullptr && *find(row.name) == -1) continue;
     const auto read = [&]<typename T>(T SamplingParams::*member) {
       if constexpr (std::is_same_v<T, float>) {
         params.*member = number(row.name, row.range).value_or(params.*member);
@@ -213,6 +235,17 @@ void JsonFields::params(std::initializer_list<std::string_view> names, SamplingP
     };
     std::visit(read, row.member);
   }
+}
+
+std::vector<std::string> JsonFields::unknown_keys() const {
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : object_.items()) {
+    if (unknown.size() == protocol::kMaxUnknownKeysKept) break;
+    const bool is_known = value.is_null() || std::ranges::count(found_, &value) > 0 ||
+                          std::ranges::count(kIgnoredKeys, key) > 0;
+    if (!is_known) unknown.push_back(shortened(key, kShownKeyBytes));
+  }
+  return unknown;
 }
 
 }  // namespace lmtp::server

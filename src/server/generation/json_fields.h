@@ -38,7 +38,7 @@ class JsonFields {
   const Error& error() const { return *error_; }
 
   // Null: absent.
-  const Json* find(std::string_view field) const { return find_json(object_, field); }
+  const Json* find(std::string_view field) const;
   // The same; "" counts as absent, too, as for all fields below that are no texts: programs with a
   // form write it for what was not filled in.
   const Json* given(std::string_view field) const;
@@ -55,11 +55,17 @@ class JsonFields {
   std::optional<std::uint64_t> seed(std::string_view field);
   // An object of token id: number.
   std::shared_ptr<const LogitBias> logit_bias(std::string_view field);
-  // The numbers and truth values of kSamplingTable that have these names, where they are given.
-  void params(std::initializer_list<std::string_view> names, SamplingParams& params);
+  // Those of kSamplingTable that are given, but for `others`, which the API has in another way.
+  // top_k -1 is off, as vLLM has it.
+  void params(std::initializer_list<std::string_view> others, SamplingParams& params);
+
+  // The names of the fields that nothing above has asked for, but for those that clients are known
+  // to send and that mean nothing here: at most protocol::kMaxUnknownKeysKept, shortened.
+  std::vector<std::string> unknown_keys() const;
 
  private:
   const Json& object_;
+  mutable std::vector<const Json*> found_;
   std::optional<Error> error_;
 };
 

@@ -174,12 +174,14 @@ Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits
   request.answer.num_top = static_cast<int>(num_top.value_or(0));
   GenerationRequest& generation = request.generation;
   generation.params.top_logprobs = request.answer.num_top;
-  auto max_tokens = fields.whole("max_completion_tokens", 1, kAnyCount);
-  if (!max_tokens) max_tokens = fields.whole("max_tokens", 1, kAnyCount);
+  const auto older_name = fields.whole(kMaxTokensName, 1, kAnyCount);
+  const auto newer_name = fields.whole("max_completion_tokens", 1, kAnyCount);
+  const auto max_tokens = newer_name ? newer_name : older_name;
   set_max_tokens(max_tokens, request);
   generation.to_context_end = !max_tokens;
   ChatInput input = read_chat_input(fields, body);
   const bool echoes = fields.boolean("echo", false);
+  generation.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();
   const Json& messages = *fields.find("messages");
   const std::string* role = find_json_text(messages.back(), "role");

@@ -18,7 +18,7 @@ struct Unsupported {
   std::string_view what;
 };
 
-// What would change the answer and is not there yet. What is not listed and not known is ignored.
+// What would change the answer and is not there yet.
 constexpr std::array kUnsupported = {
     Unsupported{"structural_tag", "is not supported; structured_outputs with a grammar is"},
     Unsupported{"adapter_id", "is not supported; an adapter is named as model"},
@@ -82,16 +82,10 @@ void read_common(JsonFields& fields, const std::string& body, const ApiLimits& l
   read_grammar(fields, body, schema_reading(limits), request.generation);
   read_stream(fields, request.answer);
   read_samples(fields, request);
-  request.generation.penalizes_prompts = false;
+  request.generation.penalizes_prompts = fields.given("penalties_from") != nullptr;
   SamplingParams& params = request.generation.params;
   params.temperature = 1.0F;
-  const Json* top_k = fields.find("top_k");
-  const bool is_off = top_k != nullptr && *top_k == -1;
-  fields.params(
-      {"temperature", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
-       "frequency_penalty", "min_tokens", "ignore_eos", "seed", kLogitBiasName},
-      params);
-  if (!is_off) fields.params({"top_k"}, params);
+  fields.params({kMaxTokensName, kTopLogprobsName}, params);
   params.stop_token_ids = fields.ids("stop_token_ids", kMaxStopTokens);
   TextOptions& text = request.generation.text;
   text.stop = fields.strings("stop", protocol::kMaxStops, protocol::kMaxStopBytes);

@@ -87,6 +87,9 @@ void read_completion_logprobs(JsonFields& fields, OpenAiRequest& request) {
   request.answer.logprobs = num_top.has_value();
   request.answer.num_top = static_cast<int>(num_top.value_or(0));
   request.generation.params.top_logprobs = request.answer.num_top;
+  if (fields.whole(kTopLogprobsName, 0, kMaxTopLogprobs).value_or(0) > 0) {
+    fields.fail(kTopLogprobsName, "is a field of chats; here logprobs is the number");
+  }
 }
 
 }  // namespace
@@ -109,6 +112,7 @@ Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& 
   how.adds_bos = fields.boolean("add_special_tokens", true);
   how.num_last = fields.whole("truncate_prompt_tokens", 1, kAnyCount);
   auto prompts = read_prompts(fields.find("prompt"));
+  generation.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();
   if (!prompts) return prompts.error();
   generation.num_bytes = num_prompt_bytes(*prompts);

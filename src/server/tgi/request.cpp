@@ -21,18 +21,24 @@ constexpr double kFactorMax = 100.0;  // of temperature and repetition_penalty, 
 // The first error counts.
 class Reading {
  public:
-  Reading(const Json& root, const Json& parameters, bool has_parameters, const ApiLimits& limits)
-      : root_(root), fields_(parameters), has_parameters_(has_parameters), limits_(limits) {}
+  // `parameters`: of `root`; null: none.
+  Reading(JsonFields root, const Json* parameters, const ApiLimits& limits)
+      : root_(std::move(root)),
+        fields_(parameters != nullptr ? *parameters : none_),
+        has_parameters_(parameters != nullptr),
+        limits_(limits) {}
 
-  std::variant<TgiRequest, TgiError> read(TgiMode mode);
+  std::variant<TgiRequest, TgiError> read(const std::string& body, TgiMode mode);
 
  private:
-  void read_body(TgiMode mode);
+  void read_answer(TgiMode mode);
   void read_samples();
   void read_sampling();
   void read_factors();
   void read_lengths();
   void refuse_unsupported();
+  std::optional<TgiError> read_grammar(const std::string& body);
+  std::vector<std::string> unknown_keys() const;
 
   // In TGI's words.
   void refuse(const std::string& what) {
@@ -43,6 +49,7 @@ class Reading {
     return fields_.whole(name, 0, kWholeMax);
   }
 
+  const Json none_ = Json::object();
   JsonFields root_;
   JsonFields fields_;  // of "parameters"
   bool has_parameters_;
@@ -55,25 +62,14 @@ TgiError not_deserialized(const std::string& why) {
   return {422, "validation", "Failed to deserialize the JSON body into the target type: " + why};
 }
 
-std::variant<TgiRequest, TgiError> Reading::read(TgiMode mode) {
-  read_body(mode);
-  read_samples();
-  read_sampling();
-  read_factors();
-  read_lengths();
-  refuse_unsupported();
-  if (root_.failed()) return not_deserialized(root_.error().message);
-  if (fields_.failed()) return not_deserialized("parameters." + fields_.error().message);
-  if (error_) return *error_;
-  return std::move(request_);
-}
-
-void Reading::read_body(TgiMode mode) {
+void Reading::read_answer(TgiMode mode) {
   if (const std::string* model = root_.text("model")) request_.generation.model = *model;
   // An adapter is a model's name here; TGI's clients name it so.
   if (const auto* adapter = fields_.text("adapter_id")) request_.generation.model = *adapter;
   request_.streams = mode == TgiMode::kStream;
-  if (mode == TgiMode::kEither) request_.streams = root_.boolean("stream", false);
+  if (root_.find("stream") != nullptr && mode == TgiMode::kEither) {
+    request_.streams = root_.boolean("stream", false);
+  }
   request_.in_array = mode == TgiMode::kEither;
   request_.return_full_text = fields_.boolean("return_full_text", mode == TgiMode::kEither);
   const bool decoder_input_details = fields_.boolean("decoder_input_details", false);
@@ -137,6 +133,10 @@ void Reading::read_sampling() {
     if (*top_k <= 0) refuse("`top_k` must be strictly positive");
     params.top_k = static_cast<int>(*top_k);
   }
+  // As in LMTP; with their names the last two are none of TGI's.
+  fields_.params({"temperature", "top_p", "typical_p", kTopKName, "repetition_penalty",
+                  "frequency_penalty", "seed", kMaxTokensName, kTopLogprobsName},
+                 params);
 }
 
 void Reading::read_lengths() {
@@ -166,15 +166,20 @@ void Reading::refuse_unsupported() {
 }
 
 // Of a body that has one.
-std::optional<TgiError> read_grammar(const std::string& body, SchemaReading reading,
-                                     GenerationRequest& request) {
+std::optional<TgiError> Reading::read_grammar(const std::string& body) {
   const auto ordered = parse_ordered_json(body, "body");
   if (!ordered) return not_deserialized(ordered.error().message);
-  auto grammar = read_typed_grammar((*ordered)["parameters"]["grammar"], reading);
+  auto grammar = read_typed_grammar((*ordered)["parameters"]["grammar"], schema_reading(limits_));
   if (!grammar) return not_deserialized("parameters.grammar" + grammar.error().message);
-  request.grammar = std::move(*grammar);
-  request.grammar_field = "grammar is not valid";
+  request_.generation.grammar = std::move(*grammar);
+  request_.generation.grammar_field = "grammar is not valid";
   return std::nullopt;
+}
+
+std::vector<std::string> Reading::unknown_keys() const {
+  std::vector<std::string> keys = root_.unknown_keys();
+  for (const std::string& key : fields_.unknown_keys()) keys.push_back("parameters." + key);
+  return keys;
 }
 
 std::variant<Json, TgiError> parse_body(const std::string& body) {
@@ -190,8 +195,7 @@ std::variant<Json, TgiError> parse_body(const std::string& body) {
 }
 
 // The prompt of a body, as text; the error is TGI's.
-std::variant<std::shared_ptr<const std::string>, TgiError> inputs_of(const Json& root) {
-  JsonFields fields(root);
+std::variant<std::shared_ptr<const std::string>, TgiError> inputs_of(JsonFields& fields) {
   const std::string* inputs = fields.text("inputs");
   if (fields.failed()) return not_deserialized(fields.error().message);
   if (inputs == nullptr) return not_deserialized("missing field `inputs`");
@@ -208,42 +212,49 @@ void set_tgi_prompt(const std::shared_ptr<const std::string>& inputs, Generation
   };
 }
 
+std::variant<TgiRequest, TgiError> Reading::read(const std::string& body, TgiMode mode) {
+  read_answer(mode);
+  read_samples();
+  read_sampling();
+  read_factors();
+  read_lengths();
+  refuse_unsupported();
+  if (root_.failed()) return not_deserialized(root_.error().message);
+  if (fields_.failed()) return not_deserialized("parameters." + fields_.error().message);
+  if (error_) return *error_;
+  auto inputs = inputs_of(root_);
+  if (auto* error = std::get_if<TgiError>(&inputs)) return std::move(*error);
+  if (fields_.find("grammar") != nullptr) {
+    if (auto error = read_grammar(body)) return std::move(*error);
+  }
+  request_.inputs = std::get<0>(inputs);
+  set_tgi_prompt(request_.inputs, request_.generation);
+  request_.generation.unknown_keys = unknown_keys();
+  return std::move(request_);
+}
+
 }  // namespace
 
 std::variant<TgiRequest, TgiError> read_tgi(const std::string& body, TgiMode mode,
                                             const ApiLimits& limits) {
-  auto root = parse_body(body);
-  if (auto* error = std::get_if<TgiError>(&root)) return std::move(*error);
-  const Json& object = std::get<Json>(root);
-  const Json* parameters = find_json(object, "parameters");
-  const Json none = Json::object();
+  auto object = parse_body(body);
+  if (auto* error = std::get_if<TgiError>(&object)) return std::move(*error);
+  JsonFields root(std::get<Json>(object));
+  const Json* parameters = root.find("parameters");
   if (parameters != nullptr && !parameters->is_object()) {
     return not_deserialized("parameters: " + seen(*parameters) + "; allowed is an object");
   }
-  auto read =
-      Reading(object, parameters != nullptr ? *parameters : none, parameters != nullptr, limits)
-          .read(mode);
-  auto* request = std::get_if<TgiRequest>(&read);
-  if (request == nullptr) return read;
-  auto inputs = inputs_of(object);
-  if (auto* error = std::get_if<TgiError>(&inputs)) return std::move(*error);
-  if (parameters != nullptr && find_json(*parameters, "grammar") != nullptr) {
-    const SchemaReading reading = schema_reading(limits);
-    if (auto error = read_grammar(body, reading, request->generation)) return std::move(*error);
-  }
-  request->inputs = std::get<0>(inputs);
-  set_tgi_prompt(request->inputs, request->generation);
-  return read;
+  return Reading(std::move(root), parameters, limits).read(body, mode);
 }
 
 std::variant<GenerationRequest, TgiError> read_tgi_inputs(
     const std::string& body, std::shared_ptr<const std::string>& inputs) {
   auto root = parse_body(body);
   if (auto* error = std::get_if<TgiError>(&root)) return std::move(*error);
-  auto read = inputs_of(std::get<Json>(root));
+  JsonFields fields(std::get<Json>(root));
+  auto read = inputs_of(fields);
   if (auto* error = std::get_if<TgiError>(&read)) return std::move(*error);
   inputs = std::get<0>(read);
-  JsonFields fields(std::get<Json>(root));
   GenerationRequest request;
   if (const std::string* model = fields.text("model")) request.model = *model;
   if (fields.failed()) return not_deserialized(fields.error().message);
