@@ -1,20 +1,16 @@
 #include "dispatcher.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 #include <variant>
 
-#include "lmtp/base/log.h"
+#include "generation/unknown_keys.h"
 #include "model_info.h"
 #include "operations.h"
 
 namespace lmtp::server {
 namespace {
-
-// LMQL opens a connection for each query, and each may bring the same unknown key.
-constexpr std::int64_t kUnknownKeysLogIntervalMs = 1000;
 
 // A request that has a stream id gets its error as the end of that stream. So does a verb that we
 // do not know, unless that would seem to end another, live stream.
@@ -58,10 +54,9 @@ std::string info_message(StreamId id, const std::string& asked_name, const Serve
   return out;
 }
 
-std::int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+void log_ignored(const std::vector<std::string>& keys, const Peer& peer) {
+  if (keys.empty()) return;
+  log_unknown_keys("connection " + std::to_string(peer.streams.connection()), keys);
 }
 
 }  // namespace
@@ -100,7 +95,7 @@ void Dispatcher::handle_binary(Answers& answers) {
 }
 
 void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers) {
-  if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
+  log_ignored(message.unknown_keys, peer);
   const bool is_base = is_base_stream(message.options) && message.stop.empty() &&
                        message.num_samples == 1 && message.into.empty() && !message.chat &&
                        !message.grammar && message.controller.empty();
@@ -112,7 +107,7 @@ void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers&
 }
 
 void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers) {
-  if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
+  log_ignored(message.unknown_keys, peer);
   if (!is_base_stream(message.options) || !message.scored_text.empty()) {
     return begin(std::move(message), peer, answers);
   }
@@ -197,25 +192,6 @@ void Dispatcher::count_refused(StreamId id, std::string_view verb, ErrorCode cod
   request.key = {peer.streams.connection(), id};
   request.caller = caller;
   models_.refusals().add(request, code);
-}
-
-void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& peer) {
-  std::vector<std::string> fresh;
-  for (const std::string& key : keys) {
-    const bool known = std::ranges::find(peer.logged_keys, key) != peer.logged_keys.end();
-    if (!known && peer.logged_keys.size() + fresh.size() < kLoggedKeysMax) fresh.push_back(key);
-  }
-  if (fresh.empty()) return;
-  const std::int64_t now = now_ms();
-  std::int64_t due = next_log_ms_.load();
-  if (now < due || !next_log_ms_.compare_exchange_strong(due, now + kUnknownKeysLogIntervalMs)) {
-    return;
-  }
-  std::string line =
-      "connection " + std::to_string(peer.streams.connection()) + ": ignored unknown keys:";
-  for (const std::string& key : fresh) line += " '" + key + "'";
-  log::warning(line);
-  peer.logged_keys.insert(peer.logged_keys.end(), fresh.begin(), fresh.end());
 }
 
 }  // namespace lmtp::server

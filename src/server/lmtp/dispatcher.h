@@ -1,7 +1,6 @@
 // From a client's text to the engine, and from the engine's events to text. No sockets.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -21,9 +20,6 @@
 #include "peer.h"
 
 namespace lmtp::server {
-
-// Unknown keys of one connection that are logged.
-inline constexpr std::size_t kLoggedKeysMax = 32;
 
 // Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
 class Dispatcher {
@@ -78,13 +74,11 @@ class Dispatcher {
   Result<void> check_access(const std::string& model, const Peer& peer) const;
   Result<void> check_controller(const protocol::ControllerMessage& message, const Peer& peer) const;
   void count_refused(StreamId id, std::string_view verb, ErrorCode code, const Peer& peer);
-  void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
   registry::Models& models_;
   const protocol::LimitsOf limits_of_;
   const std::string version_;
   protocol::BiasCache bias_cache_;
-  std::atomic<std::int64_t> next_log_ms_ = 0;
   const ConnectionRegistry& connections_;
   const ControllerRules& controllers_;
   Encoder encoder_;

@@ -65,8 +65,6 @@ struct Peer {
   std::function<void(std::string)> send_later;
   // Its CONTROLLERs that are under way each hold one more reference.
   std::shared_ptr<int> controllers = std::make_shared<int>();
-  // Keys that were ignored and have stood in the log; at most kLoggedKeysMax.
-  std::vector<std::string> logged_keys;
 };
 
 }  // namespace lmtp::server
