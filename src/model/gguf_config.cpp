@@ -18,7 +18,7 @@ namespace lmtp::model {
 namespace {
 
 // Of the family's keys, those that need no look: they repeat what the tensors say, or are notes.
-constexpr std::string_view kOfNoConcern[] = {"vocab_size", "tensor_data_layout",
+constexpr std::string_view kIgnoredKeys[] = {"vocab_size", "tensor_data_layout",
                                              "rope.scaling.finetuned"};
 // Keys that change what a model computes where they are not these values.
 struct OnlyValue {
@@ -73,8 +73,8 @@ class Converter {
       if (!key.starts_with(prefix)) continue;
       const std::string_view own = key.substr(prefix.size());
       const bool is_known = used_.contains(own) ||
-                            std::find(std::begin(kOfNoConcern), std::end(kOfNoConcern), own) !=
-                                std::end(kOfNoConcern) ||
+                            std::find(std::begin(kIgnoredKeys), std::end(kIgnoredKeys), own) !=
+                                std::end(kIgnoredKeys) ||
                             has_only_value(own);
       if (!is_known) unknown.emplace_back(key);
     }
