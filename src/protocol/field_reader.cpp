@@ -8,6 +8,30 @@
 #include "lmtp/base/text.h"
 #include "lmtp/protocol/codec.h"
 
+lmtp::FieldValue lmtp::FieldAccess<simdjson::dom::element>::value(
+    const simdjson::dom::element& json) {
+  using simdjson::dom::element_type;
+  switch (json.type()) {
+    case element_type::ARRAY:
+      return ArrayValue{json.get_array().value().size()};
+    case element_type::OBJECT:
+      return ObjectValue{json.get_object().value().size()};
+    case element_type::INT64:
+      return json.get_int64().value();
+    case element_type::UINT64:
+      return json.get_uint64().value();
+    case element_type::DOUBLE:
+      return json.get_double().value();
+    case element_type::STRING:
+      return json.get_string().value();
+    case element_type::BOOL:
+      return json.get_bool().value();
+    case element_type::NULL_VALUE:
+      break;
+  }
+  return {};
+}
+
 namespace lmtp::protocol {
 namespace {
 
@@ -62,27 +86,6 @@ constexpr std::array kFieldNames = [] {
   return names;
 }();
 
-std::string_view type_text(const element& value) {
-  switch (value.type()) {
-    case element_type::ARRAY:
-      return "an array";
-    case element_type::OBJECT:
-      return "an object";
-    case element_type::INT64:
-    case element_type::UINT64:
-      return "a whole number";
-    case element_type::DOUBLE:
-      return "a fraction";
-    case element_type::STRING:
-      return "a string";
-    case element_type::BOOL:
-      return "a truth value";
-    case element_type::NULL_VALUE:
-      return "null";
-  }
-  return "something else";
-}
-
 // Appends the ids of an array up to the first entry that is not one, which is returned.
 std::optional<element> read_ids(const simdjson::dom::array& array, std::vector<TokenId>& ids) {
   ids.reserve(array.size());
@@ -117,23 +120,13 @@ GrammarValue grammar_value(const element& value) {
 
 std::string_view field_name(Field field) { return kFieldNames[static_cast<std::size_t>(field)]; }
 
-// 5.0 keeps its point, to differ from the valid 5.
-std::string seen(const element& value) {
-  if (!is_number(value)) return "is " + std::string(type_text(value));
-  if (value.is_int64()) return "is " + std::to_string(value.get_int64().value());
-  if (value.is_uint64()) return "is " + std::to_string(value.get_uint64().value());
-  std::string text = number_text(value.get_double().value());
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return "is " + text;
-}
-
 FieldReader::FieldReader(simdjson::dom::object object) {
   std::bitset<kNumFields> seen_fields;
   for (const auto& [key, value] : object) {
     const auto* const found = std::find(kFieldNames.begin(), kFieldNames.end(), key);
     if (found == kFieldNames.end()) {
       if (unknown_keys_.size() < kMaxUnknownKeysKept) {
-        unknown_keys_.push_back(shortened(key, kMaxUnknownKeyBytes));
+        unknown_keys_.push_back(shortened(key, kShownKeyBytes));
       }
       continue;
     }
@@ -146,14 +139,6 @@ FieldReader::FieldReader(simdjson::dom::object object) {
     seen_fields.set(index);
     if (!value.is_null()) elements_[index] = value;
   }
-}
-
-void FieldReader::fail(Field field, std::string_view what) { fail(field_name(field), what); }
-
-void FieldReader::fail(std::string_view field, std::string_view what, ErrorCode code) {
-  if (failed()) return;
-  error_.append(field).append(": ").append(what);
-  error_code_ = code;
 }
 
 std::optional<StreamId> FieldReader::peek_stream_id() const {
@@ -194,11 +179,7 @@ std::string FieldReader::required_string(Field field) {
 }
 
 std::optional<bool> FieldReader::optional_bool(Field field) {
-  const auto& value = element(field);
-  if (!value) return std::nullopt;
-  if (value->is_bool()) return value->get_bool().value();
-  fail(field, seen(*value) + "; allowed is true or false");
-  return std::nullopt;
+  return has(field) ? as_bool(field_name(field), value(field)) : std::nullopt;
 }
 
 std::vector<TokenId> FieldReader::required_tokens(Field field, bool may_be_empty,
@@ -268,7 +249,7 @@ BufferPart FieldReader::buffer_part(std::string_view where, simdjson::dom::objec
     fail(where, "is an object of other fields; " + std::string(kPartsAllowed));
     return part;
   }
-  part.name = short_string(std::string(where) + ".buffer", name, kMaxBufferNameBytes);
+  part.name = as_short_text(std::string(where) + ".buffer", field_value(name), kMaxBufferNameBytes);
   if (!has_upto || upto.is_null()) return part;
   std::uint64_t count = 0;
   if (upto.get_uint64().get(count) != simdjson::SUCCESS) {
@@ -278,46 +259,16 @@ BufferPart FieldReader::buffer_part(std::string_view where, simdjson::dom::objec
   return part;
 }
 
-std::string FieldReader::short_string(std::string_view where, const simdjson::dom::element& value,
-                                      std::size_t max_bytes) {
-  const std::string allowed = "; allowed are 1 to " + std::to_string(max_bytes) + " bytes of text";
-  std::string_view text;
-  if (value.get_string().get(text) != simdjson::SUCCESS) {
-    fail(where, seen(value) + allowed);
-  } else if (text.empty() || text.size() > max_bytes) {
-    fail(where, "has " + std::to_string(text.size()) + " bytes" + allowed);
-    text = {};
-  }
-  return std::string(text);
-}
-
 std::string FieldReader::required_name(Field field) {
-  if (has(field)) return short_string(field_name(field), *element(field), kMaxBufferNameBytes);
+  if (has(field)) return as_short_text(field_name(field), value(field), kMaxBufferNameBytes);
   fail(field, "is missing; allowed is a buffer's name");
   return {};
 }
 
 std::vector<std::string> FieldReader::strings(Field field, std::size_t num_max,
                                               std::size_t bytes_max) {
-  std::vector<std::string> strings;
-  const auto& value = element(field);
-  if (!value) return strings;
-  const std::string name(field_name(field));
-  if (!value->is_array()) {
-    strings.push_back(short_string(name, *value, bytes_max));
-    return strings;
-  }
-  const simdjson::dom::array array = value->get_array().value();
-  if (array.size() > num_max) {
-    fail(field, "has " + std::to_string(array.size()) + " strings; allowed are at most " +
-                    std::to_string(num_max));
-    return strings;
-  }
-  for (const simdjson::dom::element item : array) {
-    const std::string where = name + "[" + std::to_string(strings.size()) + "]";
-    strings.push_back(short_string(where, item, bytes_max));
-  }
-  return strings;
+  if (!has(field)) return {};
+  return as_short_texts(field_name(field), *element(field), num_max, bytes_max);
 }
 
 std::string FieldReader::optional_json(Field field, element_type type) {

@@ -16,7 +16,19 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 #include "lmtp/protocol/message.h"
+#include "lmtp/request/field_checks.h"
 #include "lmtp/request/sampling_table.h"
+
+template <>
+struct lmtp::FieldAccess<simdjson::dom::element> {
+  static FieldValue value(const simdjson::dom::element& json);
+  static simdjson::dom::array items(const simdjson::dom::element& json) {
+    return json.get_array().value();
+  }
+  static simdjson::dom::object members(const simdjson::dom::element& json) {
+    return json.get_object().value();
+  }
+};
 
 namespace lmtp::protocol {
 
@@ -66,33 +78,12 @@ inline constexpr auto kNumFields = static_cast<std::size_t>(Field::kCount);
 // The field's name on the wire.
 std::string_view field_name(Field field);
 
-inline bool is_number(const simdjson::dom::element& value) {
-  return value.is_int64() || value.is_uint64() || value.is_double();
-}
-
-// How an error message shows a value of the wrong type or size.
-std::string seen(const simdjson::dom::element& value);
-
-inline constexpr std::size_t kMaxUnknownKeyBytes = 64;
-
-// Reads fields one after the other and keeps the first error; after it the readers return defaults.
-// A field that is null counts as absent.
+// Reads fields one after the other. A field that is null counts as absent.
 // Owner: the parse of one message; lives no longer than the parsed document.
-class FieldReader {
+class FieldReader : public FieldChecks {
  public:
   explicit FieldReader(simdjson::dom::object object);
 
-  // For errors that no reader finds.
-  void fail(std::string_view field, std::string_view what, ErrorCode code = ErrorCode::kInvalid);
-
-  void fail(std::string error) {
-    if (!failed()) error_ = std::move(error);
-  }
-
-  bool failed() const { return !error_.empty(); }
-  // "<field>: what is wrong and what is allowed".
-  const std::string& error() const { return error_; }
-  ErrorCode error_code() const { return error_code_; }
   // Names of unknown fields, at most kMaxUnknownKeysKept.
   std::vector<std::string> take_unknown_keys() { return std::move(unknown_keys_); }
 
@@ -102,7 +93,8 @@ class FieldReader {
   // Whether the message has the field, whatever is in it.
   bool has(Field field) const { return element(field).has_value(); }
   bool is_text(Field field) const { return has(field) && element(field)->is_string(); }
-  void fail(Field field, std::string_view what);
+  using FieldChecks::fail;
+  void fail(Field field, std::string_view what) { fail(field_name(field), what); }
 
   StreamId required_stream_id();
   std::string optional_string(Field field, std::size_t max_bytes);
@@ -145,9 +137,8 @@ class FieldReader {
     return elements_[static_cast<std::size_t>(field)];
   }
 
-  // The text of `value`, 1 to `max_bytes` bytes; `where` names it.
-  std::string short_string(std::string_view where, const simdjson::dom::element& value,
-                           std::size_t max_bytes);
+  // REQUIRES: has(field).
+  FieldValue value(Field field) const { return field_value(*element(field)); }
   ControllerMessage::Op controller_op();
   std::string base64(Field field);
   // The text of an optional array or object.
@@ -156,18 +147,12 @@ class FieldReader {
   void read_parts(simdjson::dom::array array, std::vector<PromptPart>& parts);
   BufferPart buffer_part(std::string_view where, simdjson::dom::object object);
 
-  float number(Field field, float absent, const ParamRange& range);
-  // A whole number of 64 bits; a negative one is read as its two's complement.
-  std::optional<std::uint64_t> optional_seed(Field field);
-  std::shared_ptr<const LogitBias> optional_bias(Field field, const ParamRange& range);
   std::shared_ptr<const TokenMask> optional_mask();
   bool raw_logprobs();
   std::vector<TokenId> stop_token_ids();
 
   std::array<std::optional<simdjson::dom::element>, kNumFields> elements_;
   std::vector<std::string> unknown_keys_;
-  std::string error_;
-  ErrorCode error_code_ = ErrorCode::kInvalid;
 };
 
 }  // namespace lmtp::protocol

@@ -62,7 +62,7 @@ ControllerMessage FieldReader::controller() {
   if (message.op != Op::kTag) return message;
   if (has(Field::kModuleId)) {
     message.module_id =
-        short_string(field_name(Field::kModuleId), *element(Field::kModuleId), kMaxModuleIdBytes);
+        as_short_text(field_name(Field::kModuleId), value(Field::kModuleId), kMaxModuleIdBytes);
   } else {
     fail(Field::kModuleId, "is missing; allowed is what the upload gave");
   }

@@ -419,10 +419,10 @@ std::variant<ClientMessage, ParseError> parse_object(Verb verb, std::string_view
   FieldReader reader(object);
   ClientMessage message = read_message(verb, reader, payload, bias_cache);
   if (reader.failed()) {
-    return ParseError{.message = reader.error(),
+    return ParseError{.message = reader.error().message,
                       .stream_id = reader.peek_stream_id(),
                       .opens_stream = opens_stream(verb),
-                      .code = reader.error_code()};
+                      .code = reader.error().code};
   }
   return message;
 }

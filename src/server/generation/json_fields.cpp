@@ -1,19 +1,24 @@
 #include "json_fields.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
-#include <map>
-#include <type_traits>
-#include <variant>
 
 #include "lmtp/base/text.h"
 #include "lmtp/protocol/codec.h"
 
+lmtp::FieldValue lmtp::FieldAccess<lmtp::Json>::value(const Json& json) {
+  if (const auto whole = json_integer(json)) return *whole;
+  if (json.is_number_unsigned()) return json.get<std::uint64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_array()) return ArrayValue{json.size()};
+  if (json.is_object()) return ObjectValue{json.size()};
+  const auto* const text = json.get_ptr<const std::string*>();
+  return text != nullptr ? FieldValue(std::string_view(*text)) : FieldValue();
+}
+
 namespace lmtp::server {
 namespace {
-
-constexpr std::size_t kShownKeyBytes = 64;
 
 // They name who asks and what is kept of the answer, or allow what is not done here.
 constexpr std::string_view kIgnoredKeys[] = {
@@ -29,29 +34,7 @@ constexpr std::string_view kIgnoredKeys[] = {
     "parallel_tool_calls",
 };
 
-// A positive number that a float would round to 0 must stay positive, to be in its range.
-float to_float(double number) {
-  const auto rounded = static_cast<float>(number);
-  return rounded == 0.0F && number > 0.0 ? std::numeric_limits<float>::min() : rounded;
-}
-
-std::optional<TokenId> id_of_key(const std::string& key) {
-  TokenId id = 0;
-  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-  const bool is_whole = error == std::errc() && end == key.data() + key.size() && id >= 0;
-  return is_whole ? std::optional(id) : std::nullopt;
-}
-
 }  // namespace
-
-std::string seen(const Json& value) {
-  if (value.is_number_float()) return "is " + number_text(value.get<double>());
-  if (value.is_number()) return "is " + value.dump();
-  if (value.is_boolean()) return value.get<bool>() ? "is true" : "is false";
-  if (value.is_array()) return "is an array";
-  if (value.is_object()) return "is an object";
-  return value.is_string() ? "is a string" : "is null";
-}
 
 Result<std::vector<TokenId>> token_ids(const Json& value) {
   std::vector<TokenId> ids;
@@ -68,14 +51,6 @@ Result<std::vector<TokenId>> token_ids(const Json& value) {
   return ids;
 }
 
-void JsonFields::fail(std::string_view field, std::string_view what) {
-  fail(std::string(field) + ": " + std::string(what));
-}
-
-void JsonFields::fail(std::string whole) {
-  if (!failed()) error_ = Error{ErrorCode::kInvalid, std::move(whole)};
-}
-
 const Json* JsonFields::find(std::string_view field) const {
   const Json* value = find_json(object_, field);
   if (value != nullptr) found_.push_back(value);
@@ -89,34 +64,18 @@ const Json* JsonFields::given(std::string_view field) const {
 
 bool JsonFields::boolean(std::string_view field, bool absent) {
   const Json* value = given(field);
-  if (value == nullptr) return absent;
-  if (value->is_boolean()) return value->get<bool>();
-  fail(field, seen(*value) + "; allowed are true and false");
-  return absent;
+  return value == nullptr ? absent : as_bool(field, field_value(*value)).value_or(absent);
 }
 
 std::optional<std::int64_t> JsonFields::whole(std::string_view field, std::int64_t low,
                                               std::int64_t high) {
   const Json* value = given(field);
-  if (value == nullptr) return std::nullopt;
-  const auto read = json_integer(*value);
-  if (read && *read >= low && *read <= high) return read;
-  fail(field, seen(*value) + "; allowed is a whole number from " + std::to_string(low) + " to " +
-                  std::to_string(high));
-  return std::nullopt;
+  return value == nullptr ? std::nullopt : as_whole(field, field_value(*value), low, high);
 }
 
 std::optional<float> JsonFields::number(std::string_view field, const ParamRange& range) {
   const Json* value = given(field);
-  if (value == nullptr) return std::nullopt;
-  if (value->is_number()) {
-    const auto read = value->get<double>();
-    const bool high_enough = range.low_allowed ? read >= range.low : read > range.low;
-    if (high_enough && read <= range.high) return to_float(read);
-  }
-  fail(field, seen(*value) + "; allowed is a number " + (range.low_allowed ? ">= " : "> ") +
-                  number_text(range.low) + " and <= " + number_text(range.high));
-  return std::nullopt;
+  return value == nullptr ? std::nullopt : as_number(field, field_value(*value), range);
 }
 
 const std::string* JsonFields::text(std::string_view field) {
@@ -146,94 +105,15 @@ std::vector<std::string> JsonFields::strings(std::string_view field, std::size_t
                                              std::size_t bytes_max) {
   const Json* value = find(field);
   if (value == nullptr) return {};
-  const std::string allowed = "; allowed are at most " + std::to_string(num_max) +
-                              " strings of 1 to " + std::to_string(bytes_max) + " bytes";
-  const Json one = value->is_string() ? Json::array({*value}) : Json();
-  const Json& all = value->is_string() ? one : *value;
-  if (!all.is_array() || all.size() > num_max) {
-    fail(field,
-         (all.is_array() ? "has " + std::to_string(all.size()) + " strings" : seen(all)) + allowed);
-    return {};
-  }
-  std::vector<std::string> strings;
-  for (const Json& item : all) {
-    const auto* text = item.get_ptr<const std::string*>();
-    if (text == nullptr || text->empty() || text->size() > bytes_max) {
-      fail(field,
-           "[" + std::to_string(strings.size()) + "] " +
-               (text == nullptr ? seen(item) : "has " + std::to_string(text->size()) + " bytes") +
-               allowed);
-      return {};
-    }
-    strings.push_back(*text);
-  }
-  return strings;
-}
-
-std::optional<std::uint64_t> JsonFields::seed(std::string_view field) {
-  const Json* value = given(field);
-  if (value == nullptr) return std::nullopt;
-  if (value->is_number_unsigned()) return value->get<std::uint64_t>();
-  if (const auto read = json_integer(*value)) return static_cast<std::uint64_t>(*read);
-  fail(field, seen(*value) + "; allowed is a whole number of 64 bits");
-  return std::nullopt;
-}
-
-std::shared_ptr<const LogitBias> JsonFields::logit_bias(std::string_view field) {
-  const Json* value = given(field);
-  if (value == nullptr) return nullptr;
-  if (!value->is_object()) {
-    fail(field, seen(*value) + "; allowed is an object of token id: number");
-    return nullptr;
-  }
-  std::map<TokenId, float> sorted;
-  for (const auto& [key, bias] : value->items()) {
-    const auto id = id_of_key(key);
-    const bool is_new = id && sorted.emplace(*id, 0.0F).second;
-    if (!is_new) {
-      fail(field, "key '" + shortened(key, kShownKeyBytes) + "' " +
-                      (id ? "is given twice; once is allowed"
-                          : "is not a token id; allowed are whole numbers >= 0"));
-      return nullptr;
-    }
-    if (!bias.is_number() || std::abs(bias.get<double>()) > kMaxBias) {
-      fail(field, "of token " + key + " " + seen(bias) + "; allowed is a number from -" +
-                      number_text(kMaxBias) + " to " + number_text(kMaxBias));
-      return nullptr;
-    }
-    sorted[*id] = static_cast<float>(bias.get<double>());
-  }
-  auto bias = std::make_shared<LogitBias>();
-  for (const auto& [id, added] : sorted) {
-    bias->ids.push_back(id);
-    bias->values.push_back(added);
-  }
-  return bias;
+  return as_short_texts(field, *value, num_max, bytes_max);
 }
 
 void JsonFields::params(std::initializer_list<std::string_view> others, SamplingParams& params) {
   for (const SamplingParam& row : kSamplingTable) {
     if (std::ranges::find(others, row.name) != others.end()) continue;
-    if (row.name == kTopKName && find(row.name) != nullptr && *find(row.name) == -1) continue;
-    const auto read = [&]<typename T>(T SamplingParams::*member) {
-      if constexpr (std::is_same_v<T, float>) {
-        params.*member = number(row.name, row.range).value_or(params.*member);
-      } else if constexpr (std::is_same_v<T, int>) {
-        const auto given = whole(row.name, static_cast<std::int64_t>(row.range.low),
-                                 std::numeric_limits<std::int64_t>::max());
-        const auto cap = static_cast<std::int64_t>(row.range.high);
-        if (given) params.*member = static_cast<int>(std::min(*given, cap));
-      } else if constexpr (std::is_same_v<T, bool>) {
-        params.*member = boolean(row.name, params.*member);
-      } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-        const auto given = seed(row.name);
-        params.has_seed = given.has_value();
-        params.*member = given.value_or(0);
-      } else {
-        params.*member = logit_bias(row.name);
-      }
-    };
-    std::visit(read, row.member);
+    const Json* value = given(row.name);
+    const bool is_off = row.name == kTopKName && value != nullptr && *value == -1;
+    if (value != nullptr && !is_off) read_param(row, *value, params);
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,29 +12,27 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/result.h"
+#include "lmtp/request/field_checks.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/request/sampling_table.h"
 
-namespace lmtp::server {
+// Numbers without a fraction are whole, however they are written.
+template <>
+struct lmtp::FieldAccess<lmtp::Json> {
+  static FieldValue value(const Json& json);
+  static const Json& items(const Json& json) { return json; }
+  static auto members(const Json& json) { return json.items(); }
+};
 
-// How an error shows a value of the wrong type or size: "is a string", "is -1".
-std::string seen(const Json& value);
+namespace lmtp::server {
 
 // The ids of an array; the error's text is for behind the field's name.
 Result<std::vector<TokenId>> token_ids(const Json& value);
 
-// A field that is null counts as absent. After an error the readers return what they do for an
-// absent field. Owner: the reading of one body, which outlives it.
-class JsonFields {
+// A field that is null counts as absent. Owner: the reading of one body, which outlives it.
+class JsonFields : public FieldChecks {
  public:
   explicit JsonFields(const Json& object) : object_(object) {}
-
-  // For errors that no reader finds.
-  void fail(std::string_view field, std::string_view what);
-  void fail(std::string whole);
-  bool failed() const { return error_.has_value(); }
-  // "<field>: what is wrong and what is allowed". REQUIRES: failed().
-  const Error& error() const { return *error_; }
 
   // Null: absent.
   const Json* find(std::string_view field) const;
@@ -51,10 +48,6 @@ class JsonFields {
   // Strings, or one alone.
   std::vector<std::string> strings(std::string_view field, std::size_t num_max,
                                    std::size_t bytes_max);
-  // A negative one is read as its two's complement.
-  std::optional<std::uint64_t> seed(std::string_view field);
-  // An object of token id: number.
-  std::shared_ptr<const LogitBias> logit_bias(std::string_view field);
   // Those of kSamplingTable that are given, but for `others`, which the API has in another way.
   // top_k -1 is off, as vLLM has it.
   void params(std::initializer_list<std::string_view> others, SamplingParams& params);
@@ -66,7 +59,6 @@ class JsonFields {
  private:
   const Json& object_;
   mutable std::vector<const Json*> found_;
-  std::optional<Error> error_;
 };
 
 }  // namespace lmtp::server

@@ -97,10 +97,12 @@ void Reading::read_samples() {
   }
   if (best_of > 1 && !request_.is_sampled) refuse("you must use sampling when `best_of` is > 1");
   request_.generation.num_samples = static_cast<int>(best_of);
-  const auto seed = fields_.seed("seed");
-  if (seed && best_of > 1) refuse("`seed` must not be set when `best_of` > 1");
-  request_.generation.params.has_seed = seed.has_value();
-  request_.generation.params.seed = seed.value_or(0);
+  // As in LMTP, but for those that TGI has in another way; the last two it does not know.
+  SamplingParams& params = request_.generation.params;
+  fields_.params({"temperature", "top_p", "typical_p", kTopKName, "repetition_penalty",
+                  "frequency_penalty", kMaxTokensName, kTopLogprobsName},
+                 params);
+  if (params.has_seed && best_of > 1) refuse("`seed` must not be set when `best_of` > 1");
 }
 
 void Reading::read_factors() {
@@ -133,10 +135,6 @@ void Reading::read_sampling() {
     if (*top_k <= 0) refuse("`top_k` must be strictly positive");
     params.top_k = static_cast<int>(*top_k);
   }
-  // As in LMTP; with their names the last two are none of TGI's.
-  fields_.params({"temperature", "top_p", "typical_p", kTopKName, "repetition_penalty",
-                  "frequency_penalty", "seed", kMaxTokensName, kTopLogprobsName},
-                 params);
 }
 
 void Reading::read_lengths() {
