@@ -220,7 +220,7 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
 std::vector<Sequence*> Scheduler::candidates() const {
   std::vector<Sequence*> order;
   std::ranges::copy_if(waiting_, std::back_inserter(order), [this](const Sequence* s) {
-    return !s->is_held && !(s->awaits_recall && lacks_recalls_);
+    return !s->is_held && !(s->awaits_recall && scores_.is_lacking());
   });
   const auto rank = [this](const Sequence* s) {
     const bool aged = step_ - s->waiting_since > kAgeingSteps;
@@ -313,7 +313,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   // The hint was wrong; it is right now, and the next step divides its shares by it.
   if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
   const bool cached_first = is_small(missing) || takes_both(sequence, missing);
-  take_slot(sequence);
+  slots_.take(sequence);
   use_adapter(sequence);
   take_matched(sequence, match);
   load_adapter(sequence);
@@ -368,7 +368,7 @@ bool Scheduler::is_within_total(const Sequence& sequence) const {
 // log probabilities beyond its prompt, too.
 bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_matched) const {
   const auto num_matched_max = static_cast<int>(num_matchable(sequence));
-  const bool takes_scores = may_recall(sequence);
+  const bool takes_scores = scores_.may_recall(sequence);
   const int most = takes_scores ? sequence.num_to_compute() : num_matched_max;
   const int least = sequence.kind == RequestKind::kScore
                         ? std::clamp((sequence.num_to_compute() - num_matched) / 2, 2, kBlockSize)

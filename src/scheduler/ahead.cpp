@@ -26,7 +26,7 @@ bool Scheduler::may_plan_ahead() const {
 
 const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {
   Planned& now = current();
-  LMTP_CHECK(in_step_ && !now.plan.empty() && ahead().plan.empty() && options_.max_drafts == 0);
+  LMTP_CHECK(in_step_ && !now.plan.empty() && ahead().plan.empty() && !drafts_.is_on());
   ahead().clear();
   if (!may_plan_ahead()) return ahead().plan;
   ++step_;

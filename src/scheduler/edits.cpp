@@ -114,7 +114,7 @@ Result<void> Scheduler::check_append(const Sequence& sequence, int num_dropped,
 }
 
 void Scheduler::cut(Sequence& sequence, int num_dropped) {
-  add_scores(sequence);
+  scores_.flush(sequence);
   requeue(sequence);
   const int length = sequence.length() - num_dropped;
   sequence.num_backtracked += std::max(0, sequence.num_prompt + sequence.num_emitted - length);
@@ -147,9 +147,7 @@ Result<void> Scheduler::backtrack(StreamKey key, std::int64_t asked,
   if (Result<void> ok = check_append(sequence, num_dropped, appended); !ok) return ok;
   if (num_dropped > 0) cut(sequence, num_dropped);
   sequence.tokens.insert(sequence.tokens.end(), appended.begin(), appended.end());
-  if (sequence.is_slot_known) {
-    changes_.tokens.push_back({sequence.slot, {appended.begin(), appended.end()}});
-  }
+  slots_.note_tokens(sequence, appended);
   return {};
 }
 
@@ -170,10 +168,9 @@ void Scheduler::force(Sequence& sequence, std::span<const TokenId> tokens) {
   sequence.forced_end = sequence.length();
   if (has_row_ahead) {
     // What that row draws would be taken for the first of these tokens.
-    leave_slot(sequence);
-    take_slot(sequence);
-  } else if (sequence.is_slot_known) {
-    changes_.tokens.push_back({sequence.slot, {tokens.begin(), tokens.end()}});
+    slots_.restart(sequence);
+  } else {
+    slots_.note_tokens(sequence, tokens);
   }
 }
 
@@ -253,9 +250,7 @@ void Scheduler::release(StreamKey key) { set_held(*sequences_.at(key), false); }
 void Scheduler::set_temperature(StreamKey key, float temperature) {
   Sequence& sequence = *sequences_.at(key);
   if (std::exchange(sequence.params.temperature, temperature) == temperature) return;
-  if (!sequence.is_slot_known) return;
-  leave_slot(sequence);
-  take_slot(sequence);
+  if (sequence.is_slot_known) slots_.restart(sequence);
 }
 
 Result<void> Scheduler::suspend(StreamKey key) {

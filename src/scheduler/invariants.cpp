@@ -1,5 +1,4 @@
 // What must hold between two steps.
-#include <algorithm>
 #include <unordered_map>
 
 #include "lmtp/base/check.h"
@@ -10,7 +9,7 @@ namespace lmtp::scheduler {
 
 void Scheduler::check_invariants() const {
   prefix_cache_.check_invariants();
-  LMTP_CHECK(score_cache_.num_bytes() <= score_cache_.num_bytes_max(), score_cache_.num_bytes());
+  LMTP_CHECK(score_cache().num_bytes() <= score_cache().num_bytes_max(), score_cache().num_bytes());
   check_adapters();
   LMTP_CHECK(copy_sources_.empty());
   int num_suspended = 0;
@@ -30,13 +29,9 @@ void Scheduler::check_invariants() const {
     LMTP_CHECK(sequence->status == SequenceStatus::kWaiting && sequence->slot < 0, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
   }
-  LMTP_CHECK(free_slots_.size() + running_.size() == slots_.size(), free_slots_.size());
+  slots_.check(running_);
   std::unordered_map<BlockId, int> references;
   for (const Sequence* sequence : running_) {
-    LMTP_CHECK(slots_.at(static_cast<std::size_t>(sequence->slot)) == sequence, sequence->slot);
-    const auto is_its = [&](const SlotStart& start) { return start.slot == sequence->slot; };
-    LMTP_CHECK(sequence->is_slot_known || std::ranges::any_of(changes_.started, is_its),
-               sequence->id);
     LMTP_CHECK(sequence->in_flight.row < 0, sequence->id);
     LMTP_CHECK(sequence->status == SequenceStatus::kRunning, sequence->id);
     LMTP_CHECK(num_remaining(*sequence) >= 1, sequence->id, sequence->num_computed);

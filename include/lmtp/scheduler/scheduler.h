@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,35 +11,22 @@
 #include <variant>
 #include <vector>
 
-#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/prefix_cache.h"
-#include "lmtp/cache/score_cache.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_changes.h"
 #include "lmtp/scheduler/counters.h"
-#include "lmtp/scheduler/debug_options.h"
+#include "lmtp/scheduler/draft_policy.h"
 #include "lmtp/scheduler/kept_places.h"
+#include "lmtp/scheduler/options.h"
+#include "lmtp/scheduler/running_slots.h"
+#include "lmtp/scheduler/score_recall.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::scheduler {
-
-// REQUIRES of each number what its comment says; Scheduler's constructor checks it.
-struct SchedulerOptions {
-  int num_blocks = 0;                  // of the pool, kNullBlock included
-  int num_host_blocks = 0;             // for what the pool has no place
-  int context_length = 0;              // the pool must hold one such sequence: see min_blocks
-  std::int64_t score_cache_bytes = 0;  // >= 0: of log probabilities that are kept
-  BatchLimits batch;                   // of a step
-  int max_drafts = 0;                  // >= 0: of a sequence in a step; then none is planned ahead
-  int vocab_size = 0;                  // >= 1: bits of masks beyond it do not count
-  std::vector<TokenId> eos_ids;
-  DebugOptions debug;
-  SchedulerCounters counters;  // to count on from
-};
 
 // A token or an error of a stream; the first entry that ends the stream is its last.
 struct SchedulerEvent {
@@ -159,8 +145,8 @@ class Scheduler {
   // many take time, and memory until clients have read them. Scores that lack more wait for the
   // next commit(), or recall_more() where there is nothing else to compute.
   // REQUIRES: num_scores >= 0.
-  void set_recalls(int num_scores) { recalls_left_ = num_scores; }
-  bool lacks_recalls() const { return lacks_recalls_; }
+  void set_recalls(int num_scores) { scores_.set_limit(num_scores); }
+  bool lacks_recalls() const { return scores_.is_lacking(); }
   // The events are valid as commit()'s. REQUIRES: there is no step.
   std::vector<SchedulerEvent>& recall_more();
 
@@ -195,7 +181,7 @@ class Scheduler {
   std::string running_adapters() const { return names_of_adapters(running_); }
   std::string waiting_adapters() const { return names_of_adapters(waiting_); }
   const cache::BlockPool& pool() const { return pool_; }
-  const cache::ScoreCache& score_cache() const { return score_cache_; }
+  const cache::ScoreCache& score_cache() const { return scores_.cache(); }
   const cache::BlockPool& host_pool() const { return prefix_cache_.host(); }
   const SchedulerCounters& counters() const { return counters_; }
 
@@ -247,15 +233,8 @@ class Scheduler {
   bool is_prefill(const Sequence& sequence) const;
   void plan_admissions();
   void plan_drafts();
-  bool may_draft(const Sequence& sequence) const;
-  void add_drafts(const Sequence& sequence, int count, std::vector<TokenId>& drafts) const;
-  void count_drafts(Sequence& sequence, const PlanRow& row, int num_accepted);
   bool plan_row(Sequence& sequence, int num_tokens);
-  void take_slot(Sequence& sequence);
-  void leave_slot(Sequence& sequence);
-  void set_block(Sequence& sequence, std::size_t index, BlockId block);
   void send_changes(StepPlan& plan);
-  void send_moves(StepPlan& plan);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
   void requeue(Sequence& sequence);
@@ -326,9 +305,6 @@ class Scheduler {
   void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result);
   bool give_tokens(Sequence& sequence, const PlanRow& row, std::vector<TokenResult>& tokens);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
-  void keep_score(Sequence& sequence, float logprob);
-  void add_scores(Sequence& sequence);
-  bool may_recall(const Sequence& sequence) const;
   bool recall(Sequence& sequence);
   void recall_waiting();
   void index_computed(Sequence& sequence, bool with_tail);
@@ -347,7 +323,9 @@ class Scheduler {
   const SchedulerOptions options_;
   cache::BlockPool pool_;
   cache::PrefixCache prefix_cache_;
-  cache::ScoreCache score_cache_;
+  ScoreRecall scores_;
+  DraftPolicy drafts_;
+  RunningSlots slots_;
   std::unordered_map<StreamKey, std::unique_ptr<Sequence>, StreamKeyHash> sequences_;
   std::vector<Sequence*> waiting_;
   std::vector<Sequence*> running_;                              // in order of admission
@@ -361,12 +339,8 @@ class Scheduler {
   int current_ = 0;
   Planned* making_ = nullptr;           // the one that is being planned
   std::vector<SchedulerEvent> events_;  // of the last call that gave any
-  SlotChanges changes_;                 // that no plan has said yet
-  std::vector<int> free_slots_;         // the next one last
-  std::vector<Sequence*> slots_;        // [max_running()]; null: free
   std::vector<BlockId> copy_sources_;   // pinned until the step is over
   std::vector<Sequence*> claimants_;    // waiting; others were preempted for them
-  int draft_credit_ = 0;                // what refused drafts may cost yet
   int prefill_left_ = 0;                // tokens that may still be planned for prefills
   int cached_left_ = 0;                 // the same for almost cached sequences
   // Of prefill_left_, for waiting sequences: what no running prefill needs, and what the oldest one
@@ -383,9 +357,6 @@ class Scheduler {
   bool first_ones_wait_ = false;  // of a share that runs nothing, for tokens or others' prefix
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
-  bool has_new_scores_ = false;  // of a Score, by the commit at hand
-  int recalls_left_ = std::numeric_limits<int>::max();
-  bool lacks_recalls_ = false;  // a Score waits that might have got more
 
   const Sequence* starved_ = nullptr;  // has waited for long for a place for its adapter
   int num_held_ = 0;

@@ -1,0 +1,292 @@
+// The part of Scheduler that takes over what a step gave: commit() and abort(), and how sequences
+// end.
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lmtp/base/check.h"
+#include "lmtp/scheduler/scheduler.h"
+#include "stream_end.h"
+
+namespace lmtp::scheduler {
+namespace {
+
+SchedulerEvent error_event(const Sequence& sequence, Error error) {
+  const StreamKey& key = sequence.key;
+  return {key,
+          StreamError{.stream_id = key.stream, .error = std::move(error), .sample = key.sample}};
+}
+
+}  // namespace
+
+std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
+  Planned& done = current();
+  LMTP_CHECK(in_step_ && !done.plan.empty());
+  LMTP_CHECK(result.rows.size() == done.plan.rows.size(), result.rows.size(),
+             done.plan.rows.size());
+  events_.clear();
+  ++steps_since_prefill_;
+  end_plan();
+  for (std::size_t i = 0; i < done.sequences.size(); ++i) {
+    if (done.sequences[i] == nullptr) continue;
+    commit_row(*done.sequences[i], done.plan.rows[i], result.rows[i]);
+  }
+  if (scores_.needs_round()) recall_waiting();
+  done.clear();
+  if (!ahead().plan.empty()) {
+    current_ = 1 - current_;
+    in_step_ = true;
+  }
+  return events_;
+}
+
+void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& result) {
+  if (result.error) {
+    events_.push_back(error_event(sequence, std::move(*result.error)));
+    drop(sequence);
+    return;
+  }
+  // The logits of a row that was skipped are asked for again, of one that is held the last ones.
+  const int num_open = result.skipped ? row.num_logits : result.held ? 1 : 0;
+  if (result.skipped) void_row_ahead(sequence);
+  const int num_refused = row.num_logits - num_open - static_cast<int>(result.tokens.size());
+  LMTP_CHECK(num_refused >= 0 && num_refused <= row.num_drafts, num_refused, row.num_drafts);
+  LMTP_CHECK(num_open == 0 || row.num_drafts == 0, num_open, row.num_drafts);
+  sequence.num_computed += row.num_tokens - row.num_drafts - num_open;
+  counters_.num_tokens_computed += row.num_tokens;
+  // Prompts were charged when they were admitted.
+  if (row.first_position >= sequence.num_prompt && !result.skipped) {
+    serve(*sequence.share_state, std::max(1, row.num_logits - num_refused));
+  }
+  // Later requests often continue a prompt from its end: index its partial block too.
+  const bool prompt_done =
+      row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
+  index_computed(sequence, prompt_done);
+  const bool was_withheld = sequence.is_end_withheld;
+  if (give_tokens(sequence, row, result.tokens)) {
+    if (sequence.kind == RequestKind::kGenerate) {
+      kept_places_.keep(sequence.key.connection, sequence.adapter, sequence.tokens, now_);
+    }
+    return finish(sequence);
+  }
+  if (row.num_drafts > 0) index_computed(sequence, false);
+  if (sequence.kind == RequestKind::kScore) scores_.flush(sequence);  // others may wait for them
+  if (sequence.is_controlled && row.draws() && !result.skipped) set_held(sequence, true);
+  if (!result.forced.empty()) force(sequence, result.forced);
+  if (was_withheld && !sequence.is_end_withheld) slots_.note_bias(sequence);
+}
+
+// Whether the sequence ends by one of them.
+bool Scheduler::give_tokens(Sequence& sequence, const PlanRow& row,
+                            std::vector<TokenResult>& tokens) {
+  const bool keeps_scores = scores_.begin_row(sequence);
+  int num_given = 0;
+  bool ends = false;
+  for (TokenResult& token : tokens) {
+    // Of the tokens that the row draws those before this one were its drafts.
+    if (row.num_drafts > 0) sequence.num_computed = sequence.length();
+    TokenEvent entry = next_entry(sequence, std::move(token));
+    if (keeps_scores) scores_.keep(sequence, entry.logprob);
+    ++num_given;
+    ends = entry.finish_reason != FinishReason::kNone;
+    events_.push_back({sequence.key, std::move(entry)});
+    if (ends) break;
+  }
+  if (drafts_.is_on()) {
+    const int num_accepted = std::max(0, num_given - row.num_scored - 1);
+    counters_.num_accepted_drafts += num_accepted;
+    counters_.num_refused_drafts += row.num_drafts - num_accepted;
+    drafts_.count(sequence, row, num_accepted, step_);
+  }
+  return ends;
+}
+
+TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
+  TokenEvent entry{sequence.key.stream, token.token,  token.logprob,
+                   FinishReason::kNone, std::nullopt, sequence.key.sample};
+  ++sequence.num_emitted;
+  const bool is_known = sequence.num_prompt + sequence.num_emitted <= sequence.length();
+  if (sequence.kind == RequestKind::kScore) {
+    ++counters_.num_scored_tokens;
+    if (sequence.num_prompt + sequence.num_emitted == sequence.length()) {
+      entry.finish_reason = FinishReason::kStop;
+    }
+    if (sequence.params.top_logprobs > 0) entry.top_logprobs = std::move(token.top_logprobs);
+    return entry;
+  }
+  entry.num_backtracked = std::exchange(sequence.num_backtracked, 0);
+  if (token.top_logprobs.empty()) token.top_logprobs = {{token.token, token.logprob}};
+  entry.top_logprobs = std::move(token.top_logprobs);
+  if (is_known) {
+    entry.is_forced = sequence.num_prompt + sequence.num_emitted <= sequence.forced_end;
+    entry.is_appended = !entry.is_forced;
+    if (sequence.is_end_withheld || sequence.stops != nullptr) {
+      check_stops(sequence, token.token, true);
+    }
+    return entry;
+  }
+  sequence.tokens.push_back(token.token);
+  ++counters_.num_generated_tokens;
+  entry.finish_reason = end_by_last_token(sequence, options_.eos_ids);
+  return entry;
+}
+
+// Gives a Score that does not run what is known, as much as may be given. True: that was all, and
+// it has ended.
+bool Scheduler::recall(Sequence& sequence) {
+  while (const std::optional<float> logprob = scores_.next(sequence)) {
+    ++counters_.num_cached_scores;
+    const auto at = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
+    TokenEvent entry = next_entry(sequence, TokenResult{sequence.tokens[at], *logprob, {}});
+    const bool ends = entry.finish_reason != FinishReason::kNone;
+    events_.push_back({sequence.key, std::move(entry)});
+    if (!ends) continue;
+    if (!sequence.is_returning) {  // else its admission counted them
+      counters_.num_prompt_tokens += sequence.num_prompt;
+      counters_.num_cached_tokens += sequence.num_prompt;
+    }
+    finish(sequence);
+    return true;
+  }
+  return false;
+}
+
+// What a Score has just computed may be all that another one waits for: a burst of equal ones
+// computes it once. So may be what could not be given before.
+void Scheduler::recall_waiting() {
+  scores_.begin_round();
+  for (std::size_t i = 0; i < waiting_.size();) {
+    Sequence& sequence = *waiting_[i];
+    const int num_emitted = sequence.num_emitted;
+    if (!sequence.is_held && recall(sequence)) continue;  // it waits no more
+    if (sequence.num_emitted > num_emitted) match_prefix(sequence);
+    ++i;
+  }
+}
+
+std::vector<SchedulerEvent>& Scheduler::recall_more() {
+  LMTP_CHECK(!in_step_);
+  events_.clear();
+  recall_waiting();
+  return events_;
+}
+
+// Adds the blocks that have become full to the prefix cache; `with_tail`: the last, partial one
+// too.
+void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
+  const auto tokens = std::span<const TokenId>(sequence.tokens);
+  // The last indexed block may be a partial one that has grown since.
+  if (sequence.num_indexed > 0) {
+    const BlockId last = sequence.blocks[static_cast<std::size_t>(sequence.num_indexed) - 1];
+    if (prefix_cache_.num_tokens(last) < kBlockSize) --sequence.num_indexed;
+  }
+  while (sequence.num_indexed * kBlockSize < sequence.num_computed) {
+    const int first = sequence.num_indexed * kBlockSize;
+    const int size = std::min(sequence.num_computed - first, kBlockSize);
+    const auto at = static_cast<std::size_t>(sequence.num_indexed);
+    const BlockId block = sequence.blocks[at];
+    const bool indexed = prefix_cache_.is_indexed(block);
+    if (size < kBlockSize && !with_tail) {
+      if (indexed) ++sequence.num_indexed;
+      return;
+    }
+    const auto held =
+        tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
+    const BlockId parent =
+        at == 0 ? cache::PrefixCache::root(sequence.adapter) : sequence.blocks[at - 1];
+    const BlockId node =
+        indexed ? prefix_cache_.extend(block, held) : prefix_cache_.insert(parent, held, block);
+    // Another sequence may be writing in the partial node of the same tokens: ours is not indexed.
+    if (node == kNoBlock || (node != block && size < kBlockSize)) return;
+    replace_block(sequence, at, node);
+    ++sequence.num_indexed;
+    if (size < kBlockSize) return;
+  }
+}
+
+// If the cache has a full block of the same tokens already, the sequence uses that instead of its
+// own: by the numerics contract both hold the same bits.
+void Scheduler::replace_block(Sequence& sequence, std::size_t index, BlockId node) {
+  const BlockId own = sequence.blocks[index];
+  if (own == node) return;
+  pool_.pin(node);
+  pool_.unpin(own, false);
+  sequence.blocks[index] = node;
+  slots_.note_block(sequence, index);
+}
+
+// Unpins all blocks. Indexed ones stay in the prefix cache until they are evicted.
+void Scheduler::release(Sequence& sequence) {
+  prefix_cache_.unpin_path(sequence.blocks);
+  leave_adapter(sequence);
+  sequence.blocks.clear();
+  slots_.leave(sequence);
+  has_refused_ = false;
+  sequence.num_indexed = 0;
+  sequence.num_computed = 0;
+}
+
+// Ends a sequence whose computed tokens are valid: they stay in the prefix cache.
+void Scheduler::finish(Sequence& sequence) {
+  index_computed(sequence, true);
+  drop(sequence);
+}
+
+void Scheduler::drop(Sequence& sequence) {
+  if (sequence.kind == RequestKind::kGenerate && sequence.num_generated() > 0) {
+    constexpr double kWeight = 1.0 / 64;
+    mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
+  }
+  scores_.flush(sequence);
+  release(sequence);
+  set_held(sequence, false);
+  void_row_ahead(sequence);
+  if (sequence.status == SequenceStatus::kRunning) --sequence.share_state->num_running;
+  if (sequence.status != SequenceStatus::kSuspended) leave_share(sequence);
+  std::erase(running_, &sequence);
+  std::erase(waiting_, &sequence);
+  sequences_.erase(sequence.key);
+}
+
+std::vector<SchedulerEvent>& Scheduler::abort(const Error& error) {
+  LMTP_CHECK(in_step_);
+  events_.clear();
+  Planned& failed = current();
+  end_plan();
+  ahead().clear();
+  for (Sequence* sequence : failed.sequences) {
+    if (sequence == nullptr) continue;
+    events_.push_back(error_event(*sequence, error));
+    drop(*sequence);  // copies and writes of the failed step may not have happened
+  }
+  failed.clear();
+  // Nor may the agent know what the plan said of the others.
+  while (!running_.empty()) requeue(*running_.back());
+  free_adapters();
+  // Nor be moved what was to be, which others may have been given since.
+  if (prefix_cache_.host().num_total() > 0) prefix_cache_.clear();
+  return events_;
+}
+
+void Scheduler::send_changes(StepPlan& plan) {
+  slots_.send(plan);
+  // Before the plan's own copies: what those read may have come from the host.
+  std::size_t at = 0;
+  for (const cache::BlockMove& move : prefix_cache_.moves()) {
+    plan.copies.insert(plan.copies.begin() + static_cast<std::ptrdiff_t>(at++),
+                       {move.from, move.to, kBlockSize});
+    counters_.num_swapped_out += move.to > pool_.num_total() ? 1 : 0;
+  }
+  prefix_cache_.clear_moves();
+}
+
+void Scheduler::end_plan() {
+  for (const BlockId block : copy_sources_) pool_.unpin(block, prefix_cache_.is_indexed(block));
+  copy_sources_.clear();
+  in_step_ = false;
+}
+
+}  // namespace lmtp::scheduler
