@@ -14,14 +14,12 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/scheduler/scheduler.h"
+#include "sequence_rows.h"
 #include "stream_end.h"
-#include "token_budget.h"
 
 namespace lmtp::scheduler {
 namespace {
 
-// Steps after which a waiting sequence precedes all that came later on its connection.
-constexpr std::int64_t kAgeingSteps = 256;
 // Waiting sequences whose prefix is looked up again in each step, round robin.
 constexpr std::size_t kHintsRefreshed = 8;
 
@@ -39,23 +37,7 @@ int Scheduler::max_running() const { return options_.batch.rows_max(); }
 
 bool Scheduler::may_admit() const { return !admissions_over_ && has_place(); }
 
-bool Scheduler::has_place() const {
-  return prefill_left_ + cached_left_ >= 1 && num_running() < max_running();
-}
-
-// As TGI's router does: the prompts of several requests then delay the running streams once.
-bool Scheduler::has_to_hold_back() const {
-  if (!options_.batch.pacing || running_.empty()) return false;
-  const AdmissionPacing& pacing = *options_.batch.pacing;
-  return steps_since_prefill_ < pacing.max_waiting_steps &&
-         num_waiting() < std::floor(pacing.waiting_served_ratio * num_running());
-}
-
-// Returning sequences have been let in before, and claimants have waited long enough.
-bool Scheduler::is_held_back(const Sequence& sequence, int num_missing) const {
-  return holds_back_ && !is_small(num_missing) && !sequence.is_returning &&
-         std::ranges::find(claimants_, &sequence) == claimants_.end();
-}
+bool Scheduler::has_place() const { return budget_.has_any() && num_running() < max_running(); }
 
 // The longest cached prefix; updates num_cached_hint.
 cache::PrefixMatch Scheduler::match_prefix(Sequence& sequence) {
@@ -77,20 +59,20 @@ void Scheduler::refresh_hints() {
 // A kept place is one of its share's: who has chunks enough to fill all places does not keep all.
 bool Scheduler::precedes_others(const Sequence& sequence) const {
   return sequence.is_returning ||
-         (sequence.keeps_place && sequence.share_state->num_running < fair_share());
+         (sequence.keeps_place && sequence.account->num_running < shares_.part(num_running()));
 }
 
 // Claimants first, then those whose share runs nothing: these not in two steps in a row, so that
 // the others have their turn beside new ones without end.
 void Scheduler::plan_admissions() {
   if (waiting_.empty()) return;
-  for (Sequence* claimant : claimants_) {
+  for (Sequence* claimant : shares_.claimants()) {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
   }
-  has_crowd_ = !has_total() && has_shares_beyond_part();
+  budget_.set_crowd(shares_.may_preempt() && shares_.has_crowd(num_running()));
   first_ones_wait_ = false;
   const bool others_first = std::exchange(first_ones_came_first_, false);
-  const bool lets_first_ones_in = has_crowd_ && !has_waited_long_for_blocks();
+  const bool lets_first_ones_in = budget_.has_crowd() && !has_waited_long_for_blocks();
   if (lets_first_ones_in && !others_first) first_ones_came_first_ = admit_first_ones();
   if (may_admit()) admit_in_order();
   if (lets_first_ones_in && others_first) admit_first_ones();
@@ -101,9 +83,9 @@ void Scheduler::plan_admissions() {
 // Whether a sequence that ran before has, and its share runs no more than its part: those whose
 // share runs nothing take no more blocks before it.
 bool Scheduler::has_waited_long_for_blocks() const {
-  return std::ranges::any_of(waiting_, [this, part = fair_share()](const Sequence* s) {
-    return s->is_returning && !s->is_held && step_ - s->waiting_since > kAgeingSteps &&
-           s->share_state->num_running <= part;
+  return std::ranges::any_of(waiting_, [this,
+                                        part = shares_.part(num_running())](const Sequence* s) {
+    return s->is_returning && !s->is_held && has_aged(*s, step_) && s->account->num_running <= part;
   });
 }
 
@@ -112,7 +94,7 @@ bool Scheduler::has_waited_long_for_blocks() const {
 bool Scheduler::admit_first_ones() {
   const auto is_first = [this](const Sequence* s) {
     const bool is_preempted_now = s->waiting_since == step_;
-    return s->share_state->num_running == 0 && !s->is_held && !is_preempted_now;
+    return s->account->num_running == 0 && !s->is_held && !is_preempted_now;
   };
   if (!has_place() || std::ranges::none_of(waiting_, is_first)) return false;
   bool admitted = false;
@@ -121,7 +103,7 @@ bool Scheduler::admit_first_ones() {
   for (auto s = order.rbegin(); s != order.rend() && has_place(); ++s) {
     if (!is_first(*s)) continue;
     // By what is known of its prefix, as admit_by_shares(): that costs less than to look it up.
-    const bool has_tokens = tokens_for(**s, num_missing(**s)) >= 1;
+    const bool has_tokens = budget_.tokens_for(**s, num_missing(**s), running_) >= 1;
     const Admission admission = has_tokens ? admit(**s) : Admission::kDeferred;
     if (admission == Admission::kRefused) break;
     admitted |= admission == Admission::kAdmitted;
@@ -174,18 +156,17 @@ Scheduler::Queues Scheduler::by_share(const std::vector<Sequence*>& order) const
 void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
   Queues queues = by_share(order);
   Turns turns;
-  for (const auto& [share, queue] : queues) {
-    turns.emplace(queue.front()->share_state->served, share);
-  }
+  for (const auto& [share, queue] : queues) turns.emplace(queue.front()->account->served, share);
   while (!turns.empty() && may_admit()) {
     const ConnectionId share = std::get<1>(turns.top());
     turns.pop();
     std::vector<Sequence*>& queue = queues.at(share);
-    while (!queue.empty() && tokens_for(*queue.back(), num_missing(*queue.back())) < 1) {
+    while (!queue.empty() &&
+           budget_.tokens_for(*queue.back(), num_missing(*queue.back()), running_) < 1) {
       queue.pop_back();
     }
     if (queue.empty()) continue;
-    const Share& served = *queue.back()->share_state;
+    const ClientAccount& served = *queue.back()->account;
     if (admit(*queue.back()) == Admission::kRefused) return;
     queue.pop_back();
     turns.emplace(served.served, share);
@@ -200,9 +181,7 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
   }
   Queues queues = by_share(order);
   Turns turns;
-  for (const auto& [share, queue] : queues) {
-    turns.emplace(queue.front()->share_state->served, share);
-  }
+  for (const auto& [share, queue] : queues) turns.emplace(queue.front()->account->served, share);
   while (!turns.empty()) {
     const auto [served, share] = turns.top();
     turns.pop();
@@ -223,66 +202,12 @@ std::vector<Sequence*> Scheduler::candidates() const {
     return !s->is_held && !(s->awaits_recall && scores_.is_lacking());
   });
   const auto rank = [this](const Sequence* s) {
-    const bool aged = step_ - s->waiting_since > kAgeingSteps;
+    const bool aged = has_aged(*s, step_);
     return std::tuple(precedes_others(*s) ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,
                       s->id);
   };
   std::ranges::sort(order, std::ranges::greater(), rank);
   return order;
-}
-
-// Of the prompts' share: what running prefills do not need, or half if it is shorter than they are.
-int Scheduler::spare_for(int num_missing) const {
-  return std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
-}
-
-// Whether it is a prompt of a share that runs nothing beside one that runs more than its part, and
-// for all of it there is enough left of both kinds' shares, but not of its own.
-bool Scheduler::takes_both(const Sequence& sequence, int num_missing) const {
-  return has_crowd_ && sequence.share_state->num_running == 0 && !is_small(num_missing) &&
-         num_missing > spare_for(num_missing) &&
-         num_missing <= std::max({prefill_spare_, prefill_yield_, 0}) + cached_left_;
-}
-
-// Tokens that a waiting sequence would get in this step. A prompt gets what running prefills do not
-// need, or half of their share if it is shorter than all of them; one of a share that runs nothing
-// both kinds' shares, if it is no longer than what they have left. Claimants and returning
-// sequences may take up to a block from the other kind's share if their own is empty; a claimant
-// leaves one token to each other one. If nothing runs, both shares are open, so that a wrong hint
-// never makes an empty step.
-int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
-  if (is_held_back(sequence, num_missing)) return 0;
-  const bool small = is_small(num_missing);
-  const bool claims = std::ranges::find(claimants_, &sequence) != claimants_.end();
-  int budget = small ? cached_left_ : prefill_left_;
-  if (!small && !claims && !sequence.is_returning) budget = spare_for(num_missing);
-  if (takes_both(sequence, num_missing)) budget = num_missing;
-  if (claims || sequence.is_returning) {
-    budget = std::max(budget, std::min(kBlockSize, small ? prefill_left_ : cached_left_));
-    if (claims) {
-      const auto num_claims = std::ranges::count(claimants_, SequenceStatus::kWaiting,
-                                                 [](const Sequence* s) { return s->status; });
-      budget = std::min(budget, cached_left_ + prefill_left_ + 1 - static_cast<int>(num_claims));
-    }
-  }
-  const auto is_held = [](const Sequence* s) { return s->is_held; };
-  if (budget < 1 && std::ranges::all_of(running_, is_held)) budget = cached_left_ + prefill_left_;
-  if (options_.debug.max_chunk_tokens > 0) {
-    budget = std::min(budget, options_.debug.max_chunk_tokens);
-  }
-  return std::min(
-      {num_missing, budget, num_alike(sequence, sequence.num_to_compute() - num_missing)});
-}
-
-void Scheduler::spend(int num_tokens, bool cached_first) {
-  int& own = cached_first ? cached_left_ : prefill_left_;
-  int& other = cached_first ? prefill_left_ : cached_left_;
-  const int of_own = std::min(own, num_tokens);
-  const int before = prefill_left_;
-  own -= of_own;
-  other -= num_tokens - of_own;
-  prefill_spare_ -= before - prefill_left_;
-  prefill_yield_ -= before - prefill_left_;
 }
 
 Scheduler::Admission Scheduler::refuse() {
@@ -293,11 +218,12 @@ Scheduler::Admission Scheduler::refuse() {
 Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   cache::PrefixMatch match = match_prefix(sequence);
   if (another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
-  if (!may_fetch(sequence, match)) {
+  if (!budget_.may_fetch(sequence, static_cast<int>(match.host.size()), step_)) {
     return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
   }
   // Others may find a place before it.
-  if (!has_adapter_place(sequence) || waits_for_starved(sequence)) return Admission::kDeferred;
+  if (!adapters_.has_place(sequence)) return Admission::kDeferred;
+  if (adapters_.waits_for_starved(sequence)) return Admission::kDeferred;
   if (!is_within_total(sequence)) return refuse();
   // All blocks up to its next token, not only the first chunk's: a prompt admitted by its first
   // chunk alone could run out of blocks and preempt itself.
@@ -309,16 +235,15 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     if (!fits(sequence, match, num_needed)) return refuse();
   }
   const int missing = sequence.num_to_compute() - match.num_tokens();
-  const int num_tokens = tokens_for(sequence, missing);
+  const int num_tokens = budget_.tokens_for(sequence, missing, running_);
   // The hint was wrong; it is right now, and the next step divides its shares by it.
   if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
-  const bool cached_first = is_small(missing) || takes_both(sequence, missing);
+  const bool cached_first = budget_.spends_cached_first(sequence, missing);
   slots_.take(sequence);
-  use_adapter(sequence);
+  adapters_.use(sequence);
   take_matched(sequence, match);
-  load_adapter(sequence);
-  Share& share = *sequence.share_state;
-  ++share.num_running;
+  counters_.num_adapter_loads += adapters_.load(sequence, making_->plan) ? 1 : 0;
+  ++sequence.account->num_running;
   if (!sequence.is_returning) {
     const int num_cached = std::min(match.num_tokens(), sequence.num_prompt);
     making_->plan.admitted.push_back({sequence.key, num_cached});
@@ -327,7 +252,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
       counters_.num_cached_tokens += num_cached;
       counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
     }
-    serve(share, missing);
+    shares_.serve(*sequence.account, missing);
     withhold_end(sequence, options_.eos_ids);
   } else if (sequence.is_preempted && sequence.wants_notices) {
     making_->plan.notices.push_back({sequence.key, StreamNotice::Kind::kResumed});
@@ -338,21 +263,11 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   sequence.status = SequenceStatus::kRunning;
   sequence.admission_step = step_;
   sequence.is_preempted = false;
-  if (!is_small(missing)) steps_since_prefill_ = 0;
   const bool planned = reserve(sequence, num_tokens);
   LMTP_CHECK(planned, sequence.id, num_tokens, pool_.num_free(), pool_.num_evictable());
   plan_row(sequence, num_tokens);
-  spend(num_tokens, cached_first);
+  budget_.spend(missing, num_tokens, cached_first);
   return Admission::kAdmitted;
-}
-
-// One long prefix may come from the host at once; then others' wait for the next step. Not those
-// for which others were preempted, nor those that have waited for long.
-bool Scheduler::may_fetch(const Sequence& sequence, const cache::PrefixMatch& match) const {
-  const auto count = static_cast<int>(match.host.size());
-  return num_fetched_ == 0 || count == 0 || count <= fetched_max_ - num_fetched_ ||
-         std::ranges::find(claimants_, &sequence) != claimants_.end() ||
-         step_ - sequence.waiting_since > kAgeingSteps;
 }
 
 bool Scheduler::is_within_total(const Sequence& sequence) const {
@@ -398,17 +313,10 @@ bool Scheduler::fits(const Sequence& sequence, const cache::PrefixMatch& match, 
   const bool in_place = match.partial != kNoBlock && pool_.is_evictable(match.partial) &&
                         prefix_cache_.num_tokens(match.partial) == match.num_partial;
   const int held = static_cast<int>(match.blocks.size()) + (in_place ? 1 : 0);
-  int needed = blocks_for(std::min(num_tokens, options_.context_length)) - held;
-  int available = pool_.num_free() + pool_.num_evictable() + pool_.num_idle() - takes_evictable;
-  if (sequence.adapter != 0) {
-    const AdapterState& adapter = adapter_of(sequence);
-    const int num_blocks = sequence.weights_of_adapter->num_blocks();
-    if (!is_resident(adapter)) {
-      needed += num_blocks;
-    } else if (adapter.num_running == 0) {
-      available -= num_blocks;
-    }
-  }
+  const int needed = blocks_for(std::min(num_tokens, options_.context_length)) - held +
+                     adapters_.num_blocks_to_take(sequence);
+  const int available =
+      pool_.num_free() + pool_.num_evictable() + pool_.num_idle() - takes_evictable;
   int reserve = 0;
   for (const Sequence* s : running_) reserve += blocks_expected(*s);
   return available + num_freed >= needed + reserve;
@@ -434,7 +342,7 @@ void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match
   }
   if (!match.host.empty()) {
     prefix_cache_.fetch(match.host, sequence.blocks);
-    num_fetched_ += static_cast<int>(match.host.size());
+    budget_.count_fetched(static_cast<int>(match.host.size()));
     counters_.num_swapped_in += static_cast<std::int64_t>(match.host.size());
     ++counters_.num_host_hits;
   }

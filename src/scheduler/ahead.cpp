@@ -5,8 +5,6 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/scheduler/scheduler.h"
-#include "stream_end.h"
-#include "token_budget.h"
 
 namespace lmtp::scheduler {
 
@@ -19,9 +17,10 @@ bool Scheduler::has_waiting() const {
 bool Scheduler::may_plan_ahead() const {
   if (!has_waiting()) return true;
   if (num_running() < max_running() && !has_refused_) return false;
-  if (is_claim_step(step_ + 1)) return false;
-  return !has_shares_beyond_part() ||
-         std::ranges::none_of(waiting_, [&](Sequence* s) { return may_claim(*s, step_ + 1); });
+  if (FairShares::is_claim_step(step_ + 1)) return false;
+  return !shares_.has_crowd(num_running()) || std::ranges::none_of(waiting_, [&](Sequence* s) {
+    return shares_.may_claim(*s, step_ + 1);
+  });
 }
 
 const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {
@@ -41,7 +40,7 @@ const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {
   making_ = &ahead();
   lacks_blocks_ = false;
   plan_decodes();
-  divide(limits);
+  budget_.divide(limits, making_->plan.num_tokens, waiting_, running_, step_);
   plan_prefills();
   making_ = nullptr;
   for (Sequence* sequence : now.sequences) {
@@ -54,15 +53,6 @@ const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {
     send_changes(ahead().plan);
   }
   return ahead().plan;
-}
-
-// Whether what the row in flight gives leaves something to plan behind it.
-bool Scheduler::may_continue(const Sequence& sequence) const {
-  const RowInFlight& row = sequence.in_flight;
-  if (sequence.is_held || (sequence.is_controlled && row.draws)) return false;
-  if (row.row < 0) return true;
-  const bool is_last = row.draws && sequence.length_ahead() >= num_tokens_max(sequence);
-  return !is_last && !ends_withholding(sequence);
 }
 
 // The sequence does not go on from where the plan ahead continues it.

@@ -28,7 +28,7 @@ std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
   LMTP_CHECK(result.rows.size() == done.plan.rows.size(), result.rows.size(),
              done.plan.rows.size());
   events_.clear();
-  ++steps_since_prefill_;
+  budget_.end_step();
   end_plan();
   for (std::size_t i = 0; i < done.sequences.size(); ++i) {
     if (done.sequences[i] == nullptr) continue;
@@ -59,7 +59,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
   if (row.first_position >= sequence.num_prompt && !result.skipped) {
-    serve(*sequence.share_state, std::max(1, row.num_logits - num_refused));
+    shares_.serve(*sequence.account, std::max(1, row.num_logits - num_refused));
   }
   // Later requests often continue a prompt from its end: index its partial block too.
   const bool prompt_done =
@@ -221,7 +221,7 @@ void Scheduler::replace_block(Sequence& sequence, std::size_t index, BlockId nod
 // Unpins all blocks. Indexed ones stay in the prefix cache until they are evicted.
 void Scheduler::release(Sequence& sequence) {
   prefix_cache_.unpin_path(sequence.blocks);
-  leave_adapter(sequence);
+  adapters_.leave(sequence);
   sequence.blocks.clear();
   slots_.leave(sequence);
   has_refused_ = false;
@@ -244,8 +244,8 @@ void Scheduler::drop(Sequence& sequence) {
   release(sequence);
   set_held(sequence, false);
   void_row_ahead(sequence);
-  if (sequence.status == SequenceStatus::kRunning) --sequence.share_state->num_running;
-  if (sequence.status != SequenceStatus::kSuspended) leave_share(sequence);
+  if (sequence.status == SequenceStatus::kRunning) --sequence.account->num_running;
+  if (sequence.status != SequenceStatus::kSuspended) shares_.leave(sequence);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   sequences_.erase(sequence.key);
@@ -265,7 +265,7 @@ std::vector<SchedulerEvent>& Scheduler::abort(const Error& error) {
   failed.clear();
   // Nor may the agent know what the plan said of the others.
   while (!running_.empty()) requeue(*running_.back());
-  free_adapters();
+  adapters_.free_all();
   // Nor be moved what was to be, which others may have been given since.
   if (prefix_cache_.host().num_total() > 0) prefix_cache_.clear();
   return events_;

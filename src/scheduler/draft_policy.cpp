@@ -5,7 +5,7 @@
 #include <span>
 
 #include "repeats.h"
-#include "token_budget.h"
+#include "sequence_rows.h"
 
 namespace lmtp::scheduler {
 namespace {

@@ -63,7 +63,7 @@ void Scheduler::requeue(Sequence& sequence) {
   sequence.num_cached_hint = sequence.num_computed;
   release(sequence);
   std::erase(running_, &sequence);
-  --sequence.share_state->num_running;
+  --sequence.account->num_running;
   sequence.status = SequenceStatus::kWaiting;
   sequence.waiting_since = step_;
   sequence.is_returning = true;
@@ -262,7 +262,7 @@ Result<void> Scheduler::suspend(StreamKey key) {
   std::erase(waiting_, &sequence);
   sequence.status = SequenceStatus::kSuspended;
   set_held(sequence, false);
-  leave_share(sequence);
+  shares_.leave(sequence);
   return {};
 }
 
@@ -271,7 +271,7 @@ Result<void> Scheduler::resume(StreamKey key) {
   if (!found) return found.error();
   Sequence& sequence = **found;
   if (sequence.status != SequenceStatus::kSuspended) return {};
-  join_share(sequence);
+  shares_.join(sequence);
   sequence.status = SequenceStatus::kWaiting;
   sequence.waiting_since = step_;
   waiting_.push_back(&sequence);

@@ -3,14 +3,14 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/scheduler/scheduler.h"
-#include "token_budget.h"
+#include "sequence_rows.h"
 
 namespace lmtp::scheduler {
 
 void Scheduler::check_invariants() const {
   prefix_cache_.check_invariants();
   LMTP_CHECK(score_cache().num_bytes() <= score_cache().num_bytes_max(), score_cache().num_bytes());
-  check_adapters();
+  adapters_.check(running_);
   LMTP_CHECK(copy_sources_.empty());
   int num_suspended = 0;
   int num_held = 0;
@@ -19,7 +19,7 @@ void Scheduler::check_invariants() const {
     num_held += sequence->is_held ? 1 : 0;
     if (sequence->status != SequenceStatus::kSuspended) continue;
     ++num_suspended;
-    LMTP_CHECK(sequence->share_state == nullptr, sequence->id);
+    LMTP_CHECK(sequence->account == nullptr, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
   }
   LMTP_CHECK(num_held_ == num_held, num_held_, num_held);

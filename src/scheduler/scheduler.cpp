@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lmtp/base/check.h"
-#include "token_budget.h"
+#include "sequence_rows.h"
 
 namespace lmtp::scheduler {
 
@@ -15,7 +15,10 @@ Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       pool_(options_.num_blocks),
       prefix_cache_(pool_, options_.num_host_blocks),
+      adapters_(options_.batch.max_adapters, prefix_cache_),
       scores_(options_.score_cache_bytes),
+      shares_(!has_total()),
+      budget_(options_, shares_),
       drafts_(options_),
       slots_(max_running()) {
   LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
@@ -43,7 +46,7 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   added.id = next_id_++;
   added.waiting_since = step_;
   added.num_generated_max = generated_max(added.params, added.num_prompt);
-  join_adapter(added);
+  adapters_.join(added);
   // A fork comes with no prompt of its own.
   added.keeps_place =
       !added.is_fork &&
@@ -54,7 +57,7 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   waiting_.push_back(&added);
   has_refused_ = false;
 
-  join_share(added);
+  shares_.join(added);
 
   events_.clear();
   if (added.kind == RequestKind::kScore && added.num_prompt == 0) {
@@ -91,19 +94,17 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   making_ = &current();
   making_->clear();
   refresh_hints();
-  find_starved();
+  adapters_.find_starved(waiting_, step_);
   preempt_for_shares();
   admissions_over_ = has_refused_ = false;
-  holds_back_ = has_to_hold_back();
-  fetched_max_ = limits.fetched;
-  num_fetched_ = 0;
+  budget_.begin(limits, num_waiting(), num_running());
   prefix_cache_.set_host_pays(limits.fetched > 0);
   plan_decodes();
-  divide(limits);
+  budget_.divide(limits, making_->plan.num_tokens, waiting_, running_, step_);
   plan_admissions();
   plan_prefills();
   if (drafts_.is_on()) plan_drafts();
-  claimants_.clear();
+  shares_.clear_claimants();
   making_ = nullptr;
   if (current().plan.empty()) {
     end_plan();
@@ -111,34 +112,6 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
     send_changes(current().plan);
   }
   return current().plan;
-}
-
-// Divides the step between prefills and almost cached sequences, by what running and waiting ones
-// need.
-void Scheduler::divide(const StepLimits& limits) {
-  const int most = options_.batch.max_tokens;
-  StepShares wanted;
-  shortest_prefill_ = StepLimits::kAny;
-  for (const Sequence* s : running_) {
-    if (!is_prefill(*s)) continue;
-    wanted.prefill = std::min(most, wanted.prefill + num_remaining(*s));
-    shortest_prefill_ = std::min(shortest_prefill_, num_remaining(*s));
-  }
-  const int running = wanted.prefill;
-  const bool has_place = num_running() < max_running();
-  for (const Sequence* s : waiting_) {
-    if (!has_place) break;
-    if (s->is_held) continue;
-    const int missing = num_missing(*s);
-    if (is_held_back(*s, missing)) continue;
-    int& sum = is_small(missing) ? wanted.cached : wanted.prefill;
-    sum = std::min(most, sum + missing);
-  }
-  const StepShares shares = divide_step(options_.batch, making_->plan.num_tokens, limits, wanted);
-  prefill_left_ = shares.prefill;
-  cached_left_ = shares.cached;
-  prefill_spare_ = prefill_left_ - running;
-  prefill_yield_ = prefill_left_ / 2;
 }
 
 // Preemption removes from the back of running_ (the youngest), so this loop and that of
@@ -149,34 +122,24 @@ void Scheduler::plan_decodes() {
   }
 }
 
-// The oldest always gets at least half of the share; younger ones were admitted because they are
-// shorter than all older ones (tokens_for()), so the youngest come next.
+// Younger prefills were admitted because they are shorter than all older ones (StepBudget), so
+// after the oldest the youngest come next.
 void Scheduler::plan_prefills() {
-  const auto first =
-      std::ranges::find_if(running_, [this](const Sequence* s) { return is_prefill(*s); });
+  const auto is_one = [this](const Sequence* s) { return is_prefill(*s, step_); };
+  const auto first = std::ranges::find_if(running_, is_one);
   if (first == running_.end()) return;
   const auto oldest = static_cast<std::size_t>(first - running_.begin());
-  int wanted = 0;  // by the others
-  for (std::size_t i = oldest + 1; i < running_.size() && wanted < prefill_left_; ++i) {
-    if (is_prefill(*running_[i])) wanted += std::min(num_remaining(*running_[i]), prefill_left_);
-  }
-  plan_prefill(**first, prefill_left_ - std::clamp(wanted, 0, std::max(prefill_yield_, 0)));
+  plan_prefill(**first, budget_.most_for_oldest({first + 1, running_.end()}, step_));
   for (std::size_t i = running_.size(); i-- > oldest + 1;) {
-    if (i < running_.size() && is_prefill(*running_[i])) plan_prefill(*running_[i], prefill_left_);
+    if (i < running_.size() && is_one(running_[i])) {
+      plan_prefill(*running_[i], budget_.prefill_left());
+    }
   }
 }
 
 void Scheduler::plan_prefill(Sequence& sequence, int most) {
-  const int chunk =
-      options_.debug.max_chunk_tokens > 0 ? options_.debug.max_chunk_tokens : StepLimits::kAny;
-  const int num_tokens = std::min(
-      {num_remaining(sequence), most, chunk, num_alike(sequence, sequence.num_computed_ahead())});
-  if (plan_row(sequence, num_tokens)) prefill_left_ -= num_tokens;
-}
-
-// A sequence that this plan admits has its row already.
-bool Scheduler::is_prefill(const Sequence& sequence) const {
-  return num_remaining(sequence) > 1 && sequence.admission_step != step_ && may_continue(sequence);
+  const int num_tokens = budget_.chunk(sequence, most);
+  if (plan_row(sequence, num_tokens)) budget_.spend_prefill(num_tokens);
 }
 
 // Last of a plan: of what tokens and blocks are left. None is preempted for drafts.

@@ -147,5 +147,86 @@ TEST_F(AdaptersTest, AnAdapterOfTheSameNameSharesNothingWithTheOldOne) {
   EXPECT_GT(counters().num_cached_tokens, num_cached);
 }
 
+class AdapterPlacesTest : public ::testing::Test {
+ protected:
+  static Sequence sequence_with(SequenceId id, const std::shared_ptr<const Adapter>& adapter) {
+    Sequence sequence;
+    sequence.id = id;
+    sequence.weights_of_adapter = adapter;
+    return sequence;
+  }
+  // As an admission.
+  bool start(Sequence& sequence) {
+    places_.use(sequence);
+    return places_.load(sequence, plan_);
+  }
+
+  cache::BlockPool pool_{12};
+  cache::PrefixCache cache_{pool_};
+  AdapterPlaces places_{2, cache_};
+  StepPlan plan_;
+};
+
+TEST_F(AdapterPlacesTest, WeightsAreLoadedOnceAndStayWhileNothingNeedsTheirBlocks) {
+  const auto adapter = fake_adapter("one", 3);
+  Sequence first = sequence_with(1, adapter);
+  Sequence second = sequence_with(2, adapter);
+  places_.join(first);
+  places_.join(second);
+  EXPECT_EQ(first.adapter, 1);
+  EXPECT_EQ(second.adapter, 1);
+  EXPECT_EQ(places_.num_blocks_to_take(first), 3);
+  EXPECT_TRUE(start(first));
+  EXPECT_EQ(places_.num_blocks_to_take(second), 0);
+  EXPECT_FALSE(start(second));
+  places_.leave(first);
+  places_.leave(first);
+  EXPECT_EQ(pool_.num_idle(), 0);
+  places_.leave(second);
+  EXPECT_EQ(pool_.num_idle(), 3);
+  EXPECT_FALSE(start(first)) << "they are still there";
+  EXPECT_EQ(pool_.num_idle(), 0);
+  places_.leave(first);
+  for (int i = 0; i < 9; ++i) EXPECT_NE(cache_.allocate(), kNoBlock);
+  EXPECT_EQ(pool_.num_adapter(), 0) << "all of them go for one block";
+}
+
+TEST_F(AdapterPlacesTest, AsManyDifferentOnesRunAsMay) {
+  Sequence sequences[] = {sequence_with(1, fake_adapter("a", 1)),
+                          sequence_with(2, fake_adapter("b", 1)),
+                          sequence_with(3, fake_adapter("c", 1)), sequence_with(4, nullptr)};
+  for (Sequence& sequence : sequences) places_.join(sequence);
+  start(sequences[0]);
+  EXPECT_TRUE(places_.has_place(sequences[2]));
+  start(sequences[1]);
+  EXPECT_FALSE(places_.has_place(sequences[2]));
+  EXPECT_TRUE(places_.has_place(sequences[1]));
+  EXPECT_TRUE(places_.has_place(sequences[3]));
+  Sequence* const running[] = {&sequences[0], &sequences[1]};
+  EXPECT_TRUE(places_.has_place(sequences[2], {running, 1}));
+  EXPECT_EQ(places_.num_blocks_freed_by(running, 0), 2);
+  EXPECT_EQ(places_.num_blocks_freed_by(running, sequences[0].adapter), 1);
+  EXPECT_EQ(places_.names(running), "a,b");
+  places_.check(running);
+}
+
+TEST_F(AdapterPlacesTest, LaterOnesWaitForOneThatHasWaitedForLong) {
+  Sequence sequences[] = {sequence_with(1, fake_adapter("a", 1)),
+                          sequence_with(2, fake_adapter("b", 1)),
+                          sequence_with(3, fake_adapter("c", 1)), sequence_with(4, nullptr)};
+  for (Sequence& sequence : sequences) places_.join(sequence);
+  start(sequences[0]);
+  start(sequences[1]);
+  Sequence later = sequence_with(5, sequences[0].weights_of_adapter);
+  places_.join(later);
+  Sequence* const waiting[] = {&later, &sequences[2]};
+  places_.find_starved(waiting, 256);
+  EXPECT_FALSE(places_.waits_for_starved(later));
+  places_.find_starved(waiting, 257);
+  EXPECT_TRUE(places_.waits_for_starved(later));
+  EXPECT_FALSE(places_.waits_for_starved(sequences[2]));
+  EXPECT_FALSE(places_.waits_for_starved(sequences[3])) << "it has no adapter";
+}
+
 }  // namespace
 }  // namespace lmtp::scheduler

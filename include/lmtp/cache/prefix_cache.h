@@ -121,6 +121,8 @@ class PrefixCache {
 
   bool is_indexed(BlockId block) const { return num_tokens(block) > 0; }
   int num_tokens(BlockId block) const { return nodes_[index(node_of_[index(block)])].num_tokens; }
+  BlockPool& pool() { return pool_; }
+  const BlockPool& pool() const { return pool_; }
   const BlockPool& host() const { return host_; }
 
   // Aborts if the trie and the pool do not agree. O(blocks); for debug builds and tests.

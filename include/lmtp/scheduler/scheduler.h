@@ -17,13 +17,16 @@
 #include "lmtp/cache/prefix_cache.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_changes.h"
+#include "lmtp/scheduler/adapter_places.h"
 #include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/draft_policy.h"
+#include "lmtp/scheduler/fair_shares.h"
 #include "lmtp/scheduler/kept_places.h"
 #include "lmtp/scheduler/options.h"
 #include "lmtp/scheduler/running_slots.h"
 #include "lmtp/scheduler/score_recall.h"
 #include "lmtp/scheduler/sequence.h"
+#include "lmtp/scheduler/step_budget.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::scheduler {
@@ -178,8 +181,8 @@ class Scheduler {
   // Whether no step would compute anything.
   bool idle() const { return num_waiting() + num_running() == num_held_; }
   // The names of the adapters of what runs, or waits, comma-separated.
-  std::string running_adapters() const { return names_of_adapters(running_); }
-  std::string waiting_adapters() const { return names_of_adapters(waiting_); }
+  std::string running_adapters() const { return adapters_.names(running_); }
+  std::string waiting_adapters() const { return adapters_.names(waiting_); }
   const cache::BlockPool& pool() const { return pool_; }
   const cache::ScoreCache& score_cache() const { return scores_.cache(); }
   const cache::BlockPool& host_pool() const { return prefix_cache_.host(); }
@@ -200,37 +203,18 @@ class Scheduler {
       sequences.clear();
     }
   };
-  // An adapter that sequences have, or whose weights may still be in blocks.
-  struct AdapterState {
-    int number = 0;                        // >= 1; never given again
-    std::weak_ptr<const Adapter> weights;  // expired: nobody can ask for it any more
-    std::vector<BlockId> blocks = {};      // which it has, or has had: is_resident()
-    int num_running = 0;
-  };
   using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
 
-  void join_share(Sequence& sequence);
-  void leave_share(Sequence& sequence);
-  void serve(Share& share, int num_tokens);
-  // Of what runs. REQUIRES: there are sequences that are not suspended.
-  int fair_share() const;
-  bool has_shares_beyond_part() const;
-  static bool is_claim_step(std::int64_t step);
-  bool may_claim(const Sequence& sequence, std::int64_t step) const;
   void preempt_for_shares();
   void preempt_for(Sequence& claimant, int share);
   int num_freed_at_most(int share) const;
-  Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;
 
   bool has_waiting() const;
   bool may_plan_ahead() const;
-  bool may_continue(const Sequence& sequence) const;
   void refresh_hints();
-  void divide(const StepLimits& limits);
   void plan_decodes();
   void plan_prefills();
   void plan_prefill(Sequence& sequence, int most);
-  bool is_prefill(const Sequence& sequence) const;
   void plan_admissions();
   void plan_drafts();
   bool plan_row(Sequence& sequence, int num_tokens);
@@ -246,45 +230,20 @@ class Scheduler {
   void admit_in_order();
   bool has_waited_long_for_blocks() const;
   bool admit_first_ones();
-  bool has_to_hold_back() const;
-  bool is_held_back(const Sequence& sequence, int num_missing) const;
   bool has_total() const { return options_.batch.max_total_tokens > 0; }
   bool is_within_total(const Sequence& sequence) const;
   bool precedes_others(const Sequence& sequence) const;
   std::vector<Sequence*> candidates() const;
   Queues by_share(const std::vector<Sequence*>& order) const;
   void admit_by_shares(const std::vector<Sequence*>& order);
-  int tokens_for(const Sequence& sequence, int num_missing) const;
-  int spare_for(int num_missing) const;
-  bool takes_both(const Sequence& sequence, int num_missing) const;
-  void spend(int num_tokens, bool cached_first);
   Admission refuse();
   Admission admit(Sequence& sequence);
   cache::PrefixMatch match_prefix(Sequence& sequence);
   bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
-  bool may_fetch(const Sequence& sequence, const cache::PrefixMatch& match) const;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
   bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
             int num_freed = 0) const;
   int blocks_expected(const Sequence& sequence) const;
-
-  std::string names_of_adapters(const std::vector<Sequence*>& sequences) const;
-  bool is_resident(const AdapterState& adapter) const {
-    return !adapter.blocks.empty() && pool_.adapter_of(adapter.blocks.front()) == adapter.number;
-  }
-  const AdapterState& adapter_of(const Sequence& sequence) const;
-  AdapterState& adapter_of(const Sequence& sequence);
-  void join_adapter(Sequence& sequence);
-  bool has_adapter_place(const Sequence& sequence,
-                         const std::vector<Sequence*>& without = {}) const;
-  void find_starved();
-  bool waits_for_starved(const Sequence& sequence) const;
-  int adapter_blocks_without(const std::vector<Sequence*>& sequences, int but) const;
-  void use_adapter(Sequence& sequence);
-  void load_adapter(Sequence& sequence);
-  void leave_adapter(Sequence& sequence);
-  void free_adapters();
-  void check_adapters() const;
 
   Sequence* live(StreamKey key) const {
     const auto found = sequences_.find(key);
@@ -323,15 +282,15 @@ class Scheduler {
   const SchedulerOptions options_;
   cache::BlockPool pool_;
   cache::PrefixCache prefix_cache_;
+  AdapterPlaces adapters_;
   ScoreRecall scores_;
+  FairShares shares_;
+  StepBudget budget_;
   DraftPolicy drafts_;
   RunningSlots slots_;
   std::unordered_map<StreamKey, std::unique_ptr<Sequence>, StreamKeyHash> sequences_;
   std::vector<Sequence*> waiting_;
-  std::vector<Sequence*> running_;                              // in order of admission
-  std::unordered_map<ConnectionId, Share> shares_;              // of those with sequences
-  std::unordered_map<ConnectionId, std::int64_t> idle_served_;  // of others, where above the clock
-  std::vector<AdapterState> adapters_;
+  std::vector<Sequence*> running_;  // in order of admission
   SchedulerCounters counters_ = options_.counters;
 
   // Of the step being planned or executed.
@@ -340,37 +299,20 @@ class Scheduler {
   Planned* making_ = nullptr;           // the one that is being planned
   std::vector<SchedulerEvent> events_;  // of the last call that gave any
   std::vector<BlockId> copy_sources_;   // pinned until the step is over
-  std::vector<Sequence*> claimants_;    // waiting; others were preempted for them
-  int prefill_left_ = 0;                // tokens that may still be planned for prefills
-  int cached_left_ = 0;                 // the same for almost cached sequences
-  // Of prefill_left_, for waiting sequences: what no running prefill needs, and what the oldest one
-  // leaves to prompts that are shorter than all running ones.
-  int prefill_spare_ = 0;
-  int prefill_yield_ = 0;
-  int shortest_prefill_ = 0;
-  int fetched_max_ = 0;           // StepLimits::fetched
-  int num_fetched_ = 0;           // blocks, by the plan at hand
-  bool admissions_over_ = false;  // a sequence was preempted, or did not fit
-  bool holds_back_ = false;       // by batch.pacing
+  bool admissions_over_ = false;        // a sequence was preempted, or did not fit
   bool has_refused_ = false;      // the last plan: what waits does not fit, and nothing has ended
-  bool has_crowd_ = false;        // some share runs more than its part; not with a total
   bool first_ones_wait_ = false;  // of a share that runs nothing, for tokens or others' prefix
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
 
-  const Sequence* starved_ = nullptr;  // has waited for long for a place for its adapter
   int num_held_ = 0;
-  int next_adapter_ = 1;
   KeptPlaces kept_places_;
   KeptPlaces::Clock::time_point now_;
   SequenceId next_id_ = 1;
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;
-  bool first_ones_came_first_ = false;    // admit_first_ones(), in the last plan_admissions()
-  std::int64_t steps_since_prefill_ = 0;  // since one of more than a block was admitted
-  std::int64_t served_clock_ = 0;         // where shares begin; never goes back
-  std::int64_t num_unclocked_ = 0;        // tokens served that have not moved it yet
-  double mean_generated_ = 16.0;          // moving average of finished Generates
+  bool first_ones_came_first_ = false;  // admit_first_ones(), in the last plan_admissions()
+  double mean_generated_ = 16.0;        // moving average of finished Generates
 };
 
 }  // namespace lmtp::scheduler

@@ -18,12 +18,11 @@ namespace lmtp::scheduler {
 // again, with the tokens that it has.
 enum class SequenceStatus { kWaiting, kRunning, kSuspended };
 
-// Tokens served to one key, or connection without a key, on a clock that all have in common
-// (weighted fair queueing, Demers et al. 1989; see Scheduler::serve()).
-struct Share {
-  std::int64_t served = 0;
-  int num_sequences = 0;  // >= 1; suspended ones are not counted
-  int num_running = 0;    // of those
+// What an API key, or a connection without one, was served and runs (FairShares).
+struct ClientAccount {
+  std::int64_t served = 0;  // tokens, on a clock that all accounts have in common
+  int num_sequences = 0;    // >= 1; suspended ones are not counted
+  int num_running = 0;      // of those
 };
 
 // A sequence's row in the step that is being executed, while the one behind it is planned.
@@ -43,8 +42,8 @@ struct Sequence {
   SequenceId id = 0;
   StreamKey key;
   std::chrono::steady_clock::time_point arrival;
-  ConnectionId share = 0;        // Request::share()
-  Share* share_state = nullptr;  // of `share`; null while it is suspended
+  ConnectionId share = 0;            // Request::share()
+  ClientAccount* account = nullptr;  // of `share`; null while it is suspended
   RequestKind kind = RequestKind::kGenerate;
   std::shared_ptr<const Adapter> weights_of_adapter;  // null: none
   int adapter = 0;            // its number; 0: none. Those of one share prefixes

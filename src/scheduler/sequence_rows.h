@@ -1,9 +1,10 @@
-// Arithmetic over sequences, blocks and the token budget; free functions without state.
+// What a sequence still has to compute, and the rows that do it: free functions without state. All
+// of them speak of the sequence as it will be after the row that is in flight, if one is.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
-#include "lmtp/base/batch_limits.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -11,8 +12,7 @@ namespace lmtp::scheduler {
 
 inline int blocks_for(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
-// Tokens that must still go through the model before the sequence's next token is known; behind the
-// row that is in flight.
+// Tokens that must still go through the model before the sequence's next token is known.
 inline int num_remaining(const Sequence& sequence) {
   const int drawn = sequence.in_flight.draws ? 1 : 0;
   return sequence.num_to_compute() + drawn - sequence.num_computed_ahead();
@@ -30,8 +30,8 @@ inline int num_missing(const Sequence& sequence) {
 // emit, whose logits must be computed.
 std::size_t num_matchable(const Sequence& sequence);
 
-// How many tokens behind num_computed one row may have, behind the row that is in flight: before
-// min_tokens, where the bias depends on the position, up to the next one that is reported.
+// The most tokens from num_computed on that one row may have: before min_tokens, where the bias
+// depends on the position, up to the next one that is reported.
 int num_alike(const Sequence& sequence, int num_computed);
 
 // Tokens that a sequence may come to have.
@@ -40,18 +40,22 @@ inline int num_tokens_max(const Sequence& sequence) {
                                               : sequence.num_prompt + sequence.num_generated_max;
 }
 
-// Tokens of a step beside its decodes.
-struct StepShares {
-  int prefill = 0;
-  int cached = 0;  // for almost cached sequences
-};
+// Whether a waiting sequence has waited so long that it precedes all that came later on its
+// connection, and that its prefix comes from the host whatever else does.
+inline bool has_aged(const Sequence& sequence, std::int64_t step) {
+  return step - sequence.waiting_since > 256;
+}
 
-// Divides what num_decodes leave of a step by what is wanted. If both kinds want tokens, neither
-// gets none (a single token goes to the prefills).
-StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,
-                       StepShares wanted);
+// Whether a plan may give the sequence a row: it is not held, and the row in flight leaves
+// something to do and does not change its parameters.
+bool may_continue(const Sequence& sequence);
 
-// The row that advances the cursor of `sequence` by num_tokens; behind the row that is in flight.
+// Whether it is a running prefill. A sequence that step `step` admits has its row already.
+inline bool is_prefill(const Sequence& sequence, std::int64_t step) {
+  return num_remaining(sequence) > 1 && sequence.admission_step != step && may_continue(sequence);
+}
+
+// The row that advances the cursor of `sequence` by num_tokens.
 PlanRow make_row(const Sequence& sequence, int num_tokens);
 
 }  // namespace lmtp::scheduler

@@ -1,6 +1,8 @@
-#include "token_budget.h"
+#include "sequence_rows.h"
 
 #include <algorithm>
+
+#include "stream_end.h"
 
 namespace lmtp::scheduler {
 namespace {
@@ -22,22 +24,12 @@ int num_alike(const Sequence& sequence, int num_computed) {
   return std::max(num_known, 0) + kCountedMax;
 }
 
-StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,
-                       StepShares wanted) {
-  constexpr int kAlways = 2 * kBlockSize;
-  int left = batch.max_tokens - num_decodes;
-  if (batch.max_prefill_tokens > 0) left = std::min(left, batch.max_prefill_tokens);
-  if (num_decodes == 0) left = std::min(left, std::max(limits.alone, kAlways));
-  StepShares most{left, left};
-  if (num_decodes > 0) {
-    const int quota = std::min(batch.max_tokens / 4, std::max(limits.prefill, kBlockSize));
-    most.prefill = std::clamp(quota, std::min(kBlockSize, left), left);
-    most.cached = std::min(left, std::max(limits.cached, kAlways));
-    left = std::max(most.prefill, most.cached);  // together no more than one of them alone
-  }
-  const int kept = std::min({wanted.cached, most.cached, left / 2});
-  const int prefill = std::min({wanted.prefill, most.prefill, left - kept});
-  return {prefill, std::min(most.cached, left - prefill)};
+bool may_continue(const Sequence& sequence) {
+  const RowInFlight& row = sequence.in_flight;
+  if (sequence.is_held || (sequence.is_controlled && row.draws)) return false;
+  if (row.row < 0) return true;
+  const bool is_last = row.draws && sequence.length_ahead() >= num_tokens_max(sequence);
+  return !is_last && !ends_withholding(sequence);
 }
 
 PlanRow make_row(const Sequence& sequence, int num_tokens) {
