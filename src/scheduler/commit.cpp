@@ -23,23 +23,19 @@ SchedulerEvent error_event(const Sequence& sequence, Error error) {
 }  // namespace
 
 std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
-  Planned& done = current();
-  LMTP_CHECK(in_step_ && !done.plan.empty());
+  const PlannedSteps::Planned& done = steps_.current();
+  LMTP_CHECK(steps_.is_under_way() && !done.plan.empty());
   LMTP_CHECK(result.rows.size() == done.plan.rows.size(), result.rows.size(),
              done.plan.rows.size());
   events_.clear();
   budget_.end_step();
-  end_plan();
+  end_step();
   for (std::size_t i = 0; i < done.sequences.size(); ++i) {
     if (done.sequences[i] == nullptr) continue;
     commit_row(*done.sequences[i], done.plan.rows[i], result.rows[i]);
   }
   if (scores_.needs_round()) recall_waiting();
-  done.clear();
-  if (!ahead().plan.empty()) {
-    current_ = 1 - current_;
-    in_step_ = true;
-  }
+  steps_.advance();
   return events_;
 }
 
@@ -51,7 +47,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   }
   // The logits of a row that was skipped are asked for again, of one that is held the last ones.
   const int num_open = result.skipped ? row.num_logits : result.held ? 1 : 0;
-  if (result.skipped) void_row_ahead(sequence);
+  if (result.skipped) steps_.discard_planned_row(sequence);
   const int num_refused = row.num_logits - num_open - static_cast<int>(result.tokens.size());
   LMTP_CHECK(num_refused >= 0 && num_refused <= row.num_drafts, num_refused, row.num_drafts);
   LMTP_CHECK(num_open == 0 || row.num_drafts == 0, num_open, row.num_drafts);
@@ -67,9 +63,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   index_computed(sequence, prompt_done);
   const bool was_withheld = sequence.is_end_withheld;
   if (give_tokens(sequence, row, result.tokens)) {
-    if (sequence.kind == RequestKind::kGenerate) {
-      kept_places_.keep(sequence.key.connection, sequence.adapter, sequence.tokens, now_);
-    }
+    if (sequence.kind == RequestKind::kGenerate) line_.keep_place(sequence);
     return finish(sequence);
   }
   if (row.num_drafts > 0) index_computed(sequence, false);
@@ -99,7 +93,7 @@ bool Scheduler::give_tokens(Sequence& sequence, const PlanRow& row,
     const int num_accepted = std::max(0, num_given - row.num_scored - 1);
     counters_.num_accepted_drafts += num_accepted;
     counters_.num_refused_drafts += row.num_drafts - num_accepted;
-    drafts_.count(sequence, row, num_accepted, step_);
+    drafts_.count(sequence, row, num_accepted, steps_.number());
   }
   return ends;
 }
@@ -158,17 +152,17 @@ bool Scheduler::recall(Sequence& sequence) {
 // computes it once. So may be what could not be given before.
 void Scheduler::recall_waiting() {
   scores_.begin_round();
-  for (std::size_t i = 0; i < waiting_.size();) {
-    Sequence& sequence = *waiting_[i];
+  for (std::size_t i = 0; i < waiting().size();) {
+    Sequence& sequence = *waiting()[i];
     const int num_emitted = sequence.num_emitted;
     if (!sequence.is_held && recall(sequence)) continue;  // it waits no more
-    if (sequence.num_emitted > num_emitted) match_prefix(sequence);
+    if (sequence.num_emitted > num_emitted) line_.match(sequence);
     ++i;
   }
 }
 
 std::vector<SchedulerEvent>& Scheduler::recall_more() {
-  LMTP_CHECK(!in_step_);
+  LMTP_CHECK(!steps_.is_under_way());
   events_.clear();
   recall_waiting();
   return events_;
@@ -224,7 +218,7 @@ void Scheduler::release(Sequence& sequence) {
   adapters_.leave(sequence);
   sequence.blocks.clear();
   slots_.leave(sequence);
-  has_refused_ = false;
+  line_.forget_refusal();
   sequence.num_indexed = 0;
   sequence.num_computed = 0;
 }
@@ -236,27 +230,22 @@ void Scheduler::finish(Sequence& sequence) {
 }
 
 void Scheduler::drop(Sequence& sequence) {
-  if (sequence.kind == RequestKind::kGenerate && sequence.num_generated() > 0) {
-    constexpr double kWeight = 1.0 / 64;
-    mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
-  }
   scores_.flush(sequence);
   release(sequence);
-  set_held(sequence, false);
-  void_row_ahead(sequence);
+  steps_.discard_planned_row(sequence);
   if (sequence.status == SequenceStatus::kRunning) --sequence.account->num_running;
   if (sequence.status != SequenceStatus::kSuspended) shares_.leave(sequence);
   std::erase(running_, &sequence);
-  std::erase(waiting_, &sequence);
-  sequences_.erase(sequence.key);
+  line_.remove(sequence);
+  sequences_.erase(sequence);
 }
 
 std::vector<SchedulerEvent>& Scheduler::abort(const Error& error) {
-  LMTP_CHECK(in_step_);
+  LMTP_CHECK(steps_.is_under_way());
   events_.clear();
-  Planned& failed = current();
-  end_plan();
-  ahead().clear();
+  PlannedSteps::Planned& failed = steps_.current();
+  end_step();
+  steps_.ahead().clear();
   for (Sequence* sequence : failed.sequences) {
     if (sequence == nullptr) continue;
     events_.push_back(error_event(*sequence, error));
@@ -283,10 +272,12 @@ void Scheduler::send_changes(StepPlan& plan) {
   prefix_cache_.clear_moves();
 }
 
-void Scheduler::end_plan() {
-  for (const BlockId block : copy_sources_) pool_.unpin(block, prefix_cache_.is_indexed(block));
-  copy_sources_.clear();
-  in_step_ = false;
+void Scheduler::end_step() {
+  for (const BlockId block : steps_.current().copy_sources) {
+    pool_.unpin(block, prefix_cache_.is_indexed(block));
+  }
+  steps_.current().copy_sources.clear();
+  steps_.end();
 }
 
 }  // namespace lmtp::scheduler

@@ -54,25 +54,9 @@ std::shared_ptr<StopChecker> restart_stops(const StopChecker* stops, const Seque
 
 }  // namespace
 
-// A running sequence waits again, and is admitted before those that have not run yet. What it
-// computed stays in the prefix cache.
-void Scheduler::requeue(Sequence& sequence) {
-  if (sequence.status != SequenceStatus::kRunning) return;
-  // If the plan at hand admitted it, its block copies have not been made yet.
-  if (!in_step_ || sequence.admission_step != step_) index_computed(sequence, true);
-  sequence.num_cached_hint = sequence.num_computed;
-  release(sequence);
-  std::erase(running_, &sequence);
-  --sequence.account->num_running;
-  sequence.status = SequenceStatus::kWaiting;
-  sequence.waiting_since = step_;
-  sequence.is_returning = true;
-  waiting_.push_back(&sequence);
-}
-
 Result<Sequence*> Scheduler::find(StreamKey key) {
-  LMTP_CHECK(!in_step_);
-  if (Sequence* const found = live(key)) return found;
+  LMTP_CHECK(!steps_.is_under_way());
+  if (Sequence* const found = sequences_.find(key)) return found;
   return not_live(key.stream);
 }
 
@@ -128,7 +112,7 @@ void Scheduler::cut(Sequence& sequence, int num_dropped) {
   sequence.num_emitted = std::min(sequence.num_emitted, length - num_prompt);
   sequence.stops = restart_stops(sequence.stops.get(), sequence);
   withhold_end(sequence, options_.eos_ids);
-  match_prefix(sequence);
+  line_.match(sequence);
 }
 
 Result<void> Scheduler::backtrack(StreamKey key, std::int64_t asked,
@@ -163,7 +147,7 @@ void Scheduler::force(Sequence& sequence, std::span<const TokenId> tokens) {
   tokens = tokens.first(static_cast<std::size_t>(last - tokens.begin()));
   if (tokens.empty()) return;
   counters_.num_forced_tokens += static_cast<std::int64_t>(tokens.size());
-  const bool has_row_ahead = void_row_ahead(sequence);
+  const bool has_row_ahead = steps_.discard_planned_row(sequence);
   sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
   sequence.forced_end = sequence.length();
   if (has_row_ahead) {
@@ -177,7 +161,7 @@ void Scheduler::force(Sequence& sequence, std::span<const TokenId> tokens) {
 Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges& changes) {
   const Result<Sequence*> found = find_generate(from);
   if (!found) return found.error();
-  if (live(to) != nullptr) {
+  if (sequences_.find(to) != nullptr) {
     return Error{ErrorCode::kInvalid, "streams: " + std::to_string(to.stream) +
                                           " is live; allowed are ids of no live stream"};
   }
@@ -235,20 +219,19 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
 }
 
 void Scheduler::set_held(Sequence& sequence, bool held) {
-  if (std::exchange(sequence.is_held, held) == held) return;
-  num_held_ += held ? 1 : -1;
+  if (!sequences_.set_held(sequence, held)) return;
   if (held) {
-    void_row_ahead(sequence);
+    steps_.discard_planned_row(sequence);
   } else {
-    has_refused_ = false;
+    line_.forget_refusal();
   }
 }
 
-void Scheduler::hold(StreamKey key) { set_held(*sequences_.at(key), true); }
-void Scheduler::release(StreamKey key) { set_held(*sequences_.at(key), false); }
+void Scheduler::hold(StreamKey key) { set_held(sequences_.at(key), true); }
+void Scheduler::release(StreamKey key) { set_held(sequences_.at(key), false); }
 
 void Scheduler::set_temperature(StreamKey key, float temperature) {
-  Sequence& sequence = *sequences_.at(key);
+  Sequence& sequence = sequences_.at(key);
   if (std::exchange(sequence.params.temperature, temperature) == temperature) return;
   if (sequence.is_slot_known) slots_.restart(sequence);
 }
@@ -259,7 +242,7 @@ Result<void> Scheduler::suspend(StreamKey key) {
   Sequence& sequence = **found;
   if (sequence.status == SequenceStatus::kSuspended) return {};
   requeue(sequence);
-  std::erase(waiting_, &sequence);
+  line_.remove(sequence);
   sequence.status = SequenceStatus::kSuspended;
   set_held(sequence, false);
   shares_.leave(sequence);
@@ -272,10 +255,8 @@ Result<void> Scheduler::resume(StreamKey key) {
   Sequence& sequence = **found;
   if (sequence.status != SequenceStatus::kSuspended) return {};
   shares_.join(sequence);
-  sequence.status = SequenceStatus::kWaiting;
-  sequence.waiting_since = step_;
-  waiting_.push_back(&sequence);
-  match_prefix(sequence);
+  line_.add(sequence, steps_.number());
+  line_.match(sequence);
   return {};
 }
 

@@ -11,7 +11,7 @@ void Scheduler::check_invariants() const {
   prefix_cache_.check_invariants();
   LMTP_CHECK(score_cache().num_bytes() <= score_cache().num_bytes_max(), score_cache().num_bytes());
   adapters_.check(running_);
-  LMTP_CHECK(copy_sources_.empty());
+  LMTP_CHECK(steps_.current().copy_sources.empty());
   int num_suspended = 0;
   int num_held = 0;
   for (const auto& [key, sequence] : sequences_) {
@@ -22,10 +22,9 @@ void Scheduler::check_invariants() const {
     LMTP_CHECK(sequence->account == nullptr, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
   }
-  LMTP_CHECK(num_held_ == num_held, num_held_, num_held);
-  LMTP_CHECK(this->num_suspended() == num_suspended, waiting_.size(), running_.size(),
-             num_suspended);
-  for (const Sequence* sequence : waiting_) {
+  LMTP_CHECK(sequences_.num_held() == num_held, sequences_.num_held(), num_held);
+  LMTP_CHECK(this->num_suspended() == num_suspended, num_waiting(), running_.size(), num_suspended);
+  for (const Sequence* sequence : waiting()) {
     LMTP_CHECK(sequence->status == SequenceStatus::kWaiting && sequence->slot < 0, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
   }

@@ -19,8 +19,9 @@ Scheduler::Scheduler(SchedulerOptions options)
       scores_(options_.score_cache_bytes),
       shares_(!has_total()),
       budget_(options_, shares_),
+      line_(options_, running_, prefix_cache_, shares_, budget_, scores_),
       drafts_(options_),
-      slots_(max_running()) {
+      slots_(options_.batch.rows_max()) {
   LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
              options_.context_length);
   LMTP_CHECK(options_.vocab_size >= 1, options_.vocab_size);
@@ -40,23 +41,14 @@ Scheduler::Scheduler(SchedulerOptions options)
 Scheduler::~Scheduler() = default;
 
 std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) {
-  LMTP_CHECK(!in_step_);
-  LMTP_CHECK(live(sequence->key) == nullptr, sequence->key.connection, sequence->key.stream);
-  Sequence& added = *sequence;
-  added.id = next_id_++;
-  added.waiting_since = step_;
+  LMTP_CHECK(!steps_.is_under_way());
+  LMTP_CHECK(!sequences_.find(sequence->key), sequence->key.connection, sequence->key.stream);
+  Sequence& added = sequences_.add(std::move(sequence));
   added.num_generated_max = generated_max(added.params, added.num_prompt);
   adapters_.join(added);
-  // A fork comes with no prompt of its own.
-  added.keeps_place =
-      !added.is_fork &&
-      kept_places_.take(added.key.connection, added.adapter,
-                        std::span(added.tokens).first(static_cast<std::size_t>(added.num_prompt)),
-                        added.arrival);
-  sequences_.emplace(added.key, std::move(sequence));
-  waiting_.push_back(&added);
-  has_refused_ = false;
-
+  line_.take_place(added);
+  line_.add(added, steps_.number());
+  line_.forget_refusal();
   shares_.join(added);
 
   events_.clear();
@@ -69,13 +61,13 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
       return events_;
     }
   }
-  if (!recall(added)) match_prefix(added);
+  if (!recall(added)) line_.match(added);
   return events_;
 }
 
 bool Scheduler::remove(StreamKey key) {
-  LMTP_CHECK(!in_step_);
-  Sequence* const found = live(key);
+  LMTP_CHECK(!steps_.is_under_way());
+  Sequence* const found = sequences_.find(key);
   if (found == nullptr) return false;
   finish(*found);
   return true;
@@ -83,35 +75,45 @@ bool Scheduler::remove(StreamKey key) {
 
 int Scheduler::num_waiting_tokens() const {
   int sum = 0;
-  for (const Sequence* sequence : waiting_) sum += sequence->num_to_compute();
+  for (const Sequence* sequence : waiting()) sum += sequence->num_to_compute();
   return sum;
 }
 
 const StepPlan& Scheduler::plan(const StepLimits& limits) {
-  LMTP_CHECK(!in_step_);
-  in_step_ = true;
-  ++step_;
-  making_ = &current();
-  making_->clear();
-  refresh_hints();
-  adapters_.find_starved(waiting_, step_);
-  preempt_for_shares();
-  admissions_over_ = has_refused_ = false;
+  StepPlan& plan = steps_.begin().plan;
+  line_.refresh_hints();
+  adapters_.find_starved(waiting(), steps_.number());
+  preempt_for_clients();
+  line_.begin();
   budget_.begin(limits, num_waiting(), num_running());
   prefix_cache_.set_host_pays(limits.fetched > 0);
   plan_decodes();
-  budget_.divide(limits, making_->plan.num_tokens, waiting_, running_, step_);
-  plan_admissions();
+  budget_.divide(limits, plan.num_tokens, waiting(), running_, steps_.number());
+  line_.admit_all(*this, steps_.number());
   plan_prefills();
   if (drafts_.is_on()) plan_drafts();
   shares_.clear_claimants();
-  making_ = nullptr;
-  if (current().plan.empty()) {
-    end_plan();
+  steps_.end_making();
+  if (plan.empty()) {
+    end_step();
   } else {
-    send_changes(current().plan);
+    send_changes(plan);
   }
-  return current().plan;
+  return plan;
+}
+
+// It plans as always, from where each sequence will be then (Sequence::in_flight).
+const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {
+  LMTP_CHECK(!drafts_.is_on());
+  StepPlan& plan = steps_.ahead().plan;
+  if (!line_.may_be_passed_over(steps_.number() + 1)) return plan;
+  steps_.begin_ahead();
+  plan_decodes();
+  budget_.divide(limits, plan.num_tokens, waiting(), running_, steps_.number());
+  plan_prefills();
+  steps_.end_making();
+  if (!plan.empty()) send_changes(plan);
+  return plan;
 }
 
 // Preemption removes from the back of running_ (the youngest), so this loop and that of
@@ -125,11 +127,11 @@ void Scheduler::plan_decodes() {
 // Younger prefills were admitted because they are shorter than all older ones (StepBudget), so
 // after the oldest the youngest come next.
 void Scheduler::plan_prefills() {
-  const auto is_one = [this](const Sequence* s) { return is_prefill(*s, step_); };
+  const auto is_one = [this](const Sequence* s) { return is_prefill(*s, steps_.number()); };
   const auto first = std::ranges::find_if(running_, is_one);
   if (first == running_.end()) return;
   const auto oldest = static_cast<std::size_t>(first - running_.begin());
-  plan_prefill(**first, budget_.most_for_oldest({first + 1, running_.end()}, step_));
+  plan_prefill(**first, budget_.most_for_oldest({first + 1, running_.end()}, steps_.number()));
   for (std::size_t i = running_.size(); i-- > oldest + 1;) {
     if (i < running_.size() && is_one(running_[i])) {
       plan_prefill(*running_[i], budget_.prefill_left());
@@ -144,14 +146,14 @@ void Scheduler::plan_prefill(Sequence& sequence, int most) {
 
 // Last of a plan: of what tokens and blocks are left. None is preempted for drafts.
 void Scheduler::plan_drafts() {
-  StepPlan& plan = making_->plan;
+  StepPlan& plan = steps_.making().plan;
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
     const int room = drafts_.room(plan);
     if (room < 1) return;
     PlanRow& row = plan.rows[i];
-    Sequence& sequence = *making_->sequences[i];
+    Sequence& sequence = *steps_.making().sequences[i];
     if (!row.draws()) continue;
-    const int count = drafts_.append(sequence, room, step_, prefix_cache_, plan.drafts);
+    const int count = drafts_.append(sequence, room, steps_.number(), prefix_cache_, plan.drafts);
     if (count < 1) continue;
     if (!reserve(sequence, row.num_tokens + count)) {
       plan.drafts.resize(plan.drafts.size() - static_cast<std::size_t>(count));
@@ -170,18 +172,13 @@ void Scheduler::plan_drafts() {
 bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
   if (num_tokens < 1) return false;
   while (!reserve(sequence, num_tokens)) {
-    lacks_blocks_ = true;
-    if (making_ == &ahead()) return false;
+    steps_.note_lack_of_blocks();
+    if (steps_.is_making_ahead()) return false;
     Sequence& victim = *running_.back();
     preempt(victim);
     if (&victim == &sequence) return false;
   }
-  const PlanRow row = make_row(sequence, num_tokens);
-  making_->plan.rows.push_back(row);
-  making_->sequences.push_back(&sequence);
-  making_->plan.num_tokens += row.num_tokens;
-  making_->plan.num_logits += row.num_logits;
-  if (sequence.mask_source != nullptr && row.draws()) making_->plan.waits_for_masks = true;
+  steps_.add_row(sequence, make_row(sequence, num_tokens));
   return true;
 }
 
@@ -207,26 +204,31 @@ bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
 
 void Scheduler::preempt(Sequence& victim) {
   LMTP_CHECK(running_.size() > 1, "one sequence alone must fit", pool_.num_total());
-  unplan(victim);
+  steps_.remove_row(victim);
   requeue(victim);
   ++victim.num_preempted;
   victim.is_preempted = true;
   ++counters_.num_preemptions;
-  admissions_over_ = true;
+  line_.close();
   if (victim.wants_notices) {
-    making_->plan.notices.push_back({victim.key, StreamNotice::Kind::kPreempted});
+    steps_.making().plan.notices.push_back({victim.key, StreamNotice::Kind::kPreempted});
   }
 }
 
-void Scheduler::unplan(const Sequence& sequence) {
-  const auto at = std::ranges::find(making_->sequences, &sequence);
-  if (at == making_->sequences.end()) return;
-  StepPlan& plan = making_->plan;
-  const auto row = plan.rows.begin() + (at - making_->sequences.begin());
-  plan.num_tokens -= row->num_tokens;
-  plan.num_logits -= row->num_logits;
-  plan.rows.erase(row);
-  making_->sequences.erase(at);
+// A running sequence waits again, and is admitted before those that have not run yet. What it
+// computed stays in the prefix cache.
+void Scheduler::requeue(Sequence& sequence) {
+  if (sequence.status != SequenceStatus::kRunning) return;
+  // If the plan at hand admitted it, its block copies have not been made yet.
+  if (!steps_.is_under_way() || sequence.admission_step != steps_.number()) {
+    index_computed(sequence, true);
+  }
+  sequence.num_cached_hint = sequence.num_computed;
+  release(sequence);
+  std::erase(running_, &sequence);
+  --sequence.account->num_running;
+  sequence.is_returning = true;
+  line_.add(sequence, steps_.number());
 }
 
 }  // namespace lmtp::scheduler

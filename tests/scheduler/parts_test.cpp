@@ -1,4 +1,5 @@
-// The parts of a Scheduler, each by itself: what its header promises.
+// Parts of a Scheduler, each by itself: what its header promises. admission_test.cpp has those that
+// decide what is admitted.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -8,28 +9,16 @@
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/prefix_cache.h"
 #include "lmtp/scheduler/draft_policy.h"
-#include "lmtp/scheduler/fair_shares.h"
+#include "lmtp/scheduler/live_sequences.h"
+#include "lmtp/scheduler/planned_steps.h"
 #include "lmtp/scheduler/running_slots.h"
 #include "lmtp/scheduler/score_recall.h"
-#include "lmtp/scheduler/step_budget.h"
 #include "small_cases.h"
 
 namespace lmtp::scheduler {
 namespace {
 
-using testing::counting;
-
-// A Generate with a prompt of the tokens first, first + 1, ...
-Sequence sequence_of(StreamId id, int first, int length, ConnectionId connection = 1) {
-  Sequence sequence;
-  sequence.id = static_cast<SequenceId>(id);
-  sequence.key = {connection, id};
-  sequence.share = connection;
-  sequence.tokens = counting(first, length);
-  sequence.num_prompt = length;
-  sequence.num_generated_max = 100;
-  return sequence;
-}
+using testing::sequence_of;
 
 StepPlan sent(RunningSlots& slots) {
   StepPlan plan;
@@ -228,190 +217,69 @@ TEST_F(DraftPolicyTest, NoneWhereEachTokenDecidesWhatMayFollow) {
   EXPECT_EQ(append(sequence), 1);
 }
 
-TEST(FairSharesTest, WhoComesBackHasNoCreditAndKeepsADebt) {
-  FairShares shares(true);
-  Sequence first = sequence_of(1, 0, 4, 1);
-  Sequence second = sequence_of(2, 0, 4, 2);
-  shares.join(first);
-  shares.join(second);
-  shares.serve(*first.account, 100);
-  shares.leave(second);
-  shares.serve(*first.account, 50);
-  shares.join(second);
-  EXPECT_EQ(second.account->served, 150) << "the clock, at the least served one";
-  shares.serve(*second.account, 1000);
-  shares.leave(second);
-  EXPECT_EQ(second.account, nullptr);
-  shares.join(second);
-  EXPECT_EQ(second.account->served, 1150) << "what it took while another one waited";
+TEST(LiveSequencesTest, CountsHeldOnesAndKnowsHowLongStreamsWere) {
+  LiveSequences live;
+  Sequence& first = live.add(std::make_unique<Sequence>(sequence_of(1, 0, 4)));
+  Sequence& second = live.add(std::make_unique<Sequence>(sequence_of(2, 0, 4)));
+  EXPECT_LT(first.id, second.id);
+  EXPECT_TRUE(live.set_held(first, true) && live.set_held(second, true));
+  EXPECT_FALSE(live.set_held(first, true));
+  EXPECT_EQ(live.num_held(), 2);
+  const double before = live.mean_generated();
+  live.erase(second);
+  EXPECT_EQ(live.mean_generated(), before) << "it generated nothing";
+  first.tokens.resize(4 + 80);
+  live.erase(first);
+  EXPECT_EQ(live.mean_generated(), before + (80 - before) / 64);
+  EXPECT_EQ(live.num_held(), 0);
+  EXPECT_EQ(live.find({1, 1}), nullptr);
 }
 
-TEST(FairSharesTest, EachClientHasItsPartAtLeastOne) {
-  FairShares shares(true);
-  Sequence many = sequence_of(1, 0, 4, 1);
-  Sequence one = sequence_of(2, 0, 4, 2);
-  shares.join(many);
-  EXPECT_EQ(shares.part(7), 7);
-  shares.join(one);
-  EXPECT_EQ(shares.part(7), 3);
-  EXPECT_EQ(shares.part(0), 1);
-  many.account->num_running = 4;
-  EXPECT_FALSE(shares.has_crowd(8));
-  EXPECT_TRUE(shares.has_crowd(7));
-}
-
-TEST(FairSharesTest, WhoRunsNothingClaimsAtOnceAndOthersAfterAWait) {
-  FairShares shares(true);
+TEST(PlannedStepsTest, AStepAheadStartsWhereTheCurrentOneEnds) {
+  PlannedSteps steps;
   Sequence sequence = sequence_of(1, 0, 4);
-  shares.join(sequence);
-  EXPECT_TRUE(shares.may_claim(sequence, 2));
-  EXPECT_FALSE(shares.may_claim(sequence, 3));
-  EXPECT_FALSE(shares.may_claim(sequence, 16)) << "it has not waited long";
-  EXPECT_TRUE(shares.may_claim(sequence, 32));
-  EXPECT_FALSE(shares.may_claim(sequence, 33)) << "no claim step";
-  sequence.account->num_running = 1;
-  EXPECT_FALSE(shares.may_claim(sequence, 2));
-  EXPECT_TRUE(shares.may_claim(sequence, 32));
-  sequence.is_held = true;
-  EXPECT_FALSE(shares.may_claim(sequence, 32));
-  FairShares without(false);
-  EXPECT_FALSE(without.may_claim(sequence_of(1, 0, 4), 32));
+  steps.begin();
+  steps.add_row(sequence, {.num_tokens = 4, .num_logits = 1});
+  steps.end_making();
+  steps.begin_ahead();
+  EXPECT_EQ(sequence.length_ahead(), 5);
+  steps.end_making();
+  EXPECT_EQ(sequence.length_ahead(), 4);
+  EXPECT_EQ(steps.number(), 1) << "nothing was planned ahead";
+  steps.begin_ahead();
+  steps.add_row(sequence, {.first_position = 4, .num_tokens = 1, .num_logits = 1});
+  steps.end_making();
+  EXPECT_EQ(steps.number(), 2);
+  EXPECT_TRUE(steps.discard_planned_row(sequence));
+  EXPECT_FALSE(steps.discard_planned_row(sequence));
+  steps.end();
+  steps.advance();
+  EXPECT_TRUE(steps.is_under_way());
+  EXPECT_EQ(steps.current().plan.rows.size(), 1U);
+  EXPECT_EQ(steps.current().sequences[0], nullptr);
+  steps.end();
+  steps.advance();
+  EXPECT_FALSE(steps.is_under_way());
 }
 
-TEST(FairSharesTest, TheYoungestOfTheClientThatRunsMostIsTheVictim) {
-  FairShares shares(true);
-  std::vector<Sequence> sequences;
-  for (StreamId id = 1; id <= 5; ++id) sequences.push_back(sequence_of(id, 0, 4, id <= 3 ? 1 : 2));
-  std::vector<Sequence*> running;
-  for (Sequence& sequence : sequences) {
-    shares.join(sequence);
-    ++sequence.account->num_running;
-    running.push_back(&sequence);
-  }
-  EXPECT_EQ(FairShares::next_victim(running, {}, 1, 10)->id, 3U);
-  EXPECT_EQ(FairShares::next_victim(running, {running[2]}, 1, 10)->id, 5U) << "of two each";
-  EXPECT_EQ(FairShares::next_victim(running, {}, 3, 10), nullptr);
-  FairShares::protect(*running[2], 10);
-  EXPECT_EQ(FairShares::next_victim(running, {}, 2, 200)->id, 2U);
-  EXPECT_FALSE(FairShares::may_be_victim(*running[2], 2, 265));
-  EXPECT_TRUE(FairShares::may_be_victim(*running[2], 2, 266));
-}
-
-class StepBudgetTest : public ::testing::Test {
- protected:
-  // Of step 5. A waiting sequence has its whole prompt to compute but for what the hint says.
-  Sequence& add(std::vector<Sequence*>& to, int length, ConnectionId client = 1) {
-    const auto id = static_cast<StreamId>(sequences_.size() + 1);
-    sequences_.push_back(std::make_unique<Sequence>(sequence_of(id, 0, length, client)));
-    Sequence& sequence = *sequences_.back();
-    shares_.join(sequence);
-    if (&to == &running_) ++sequence.account->num_running;
-    to.push_back(&sequence);
-    return sequence;
-  }
-  void divide(int num_decodes = 0, const StepLimits& limits = {}) {
-    budget_.begin(limits, static_cast<int>(waiting_.size()), static_cast<int>(running_.size()));
-    budget_.divide(limits, num_decodes, waiting_, running_, 5);
-  }
-  int tokens_for(const Sequence& sequence) {
-    return budget_.tokens_for(sequence, sequence.length() - sequence.num_cached_hint, running_);
-  }
-
-  SchedulerOptions options_ = testing::small_options();  // 64 tokens a step
-  FairShares shares_{true};
-  StepBudget budget_{options_, shares_};
-  std::vector<std::unique_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> waiting_;
-  std::vector<Sequence*> running_;
-};
-
-TEST_F(StepBudgetTest, NeitherKindTakesAllFromTheOther) {
-  add(running_, 1);  // if nothing ran both budgets would be open
-  const Sequence& prompt = add(waiting_, 200);
-  Sequence& cached = add(waiting_, 100);
-  cached.num_cached_hint = 90;
-  divide();
-  EXPECT_EQ(tokens_for(prompt), 54);
-  EXPECT_EQ(tokens_for(cached), 10);
-  divide(40);
-  EXPECT_EQ(tokens_for(prompt), 14) << "beside decodes: a quarter of the step, and what is left";
-  budget_.spend(200, 14, false);
-  EXPECT_EQ(tokens_for(prompt), 0);
-  EXPECT_EQ(tokens_for(cached), 10);
-  budget_.spend(10, 10, true);
-  EXPECT_FALSE(budget_.has_any());
-}
-
-TEST_F(StepBudgetTest, APromptShorterThanAllRunningOnesGetsHalfOfTheirs) {
-  add(running_, 100);
-  divide();
-  EXPECT_EQ(tokens_for(add(waiting_, 100)), 0);
-  EXPECT_EQ(tokens_for(add(waiting_, 99)), 32);
-  EXPECT_EQ(budget_.most_for_oldest({}, 5), 64);
-  EXPECT_EQ(budget_.most_for_oldest(std::span(waiting_).last(1), 5), 32);
-}
-
-TEST_F(StepBudgetTest, InACrowdAClientThatRunsNothingUsesBothBudgetsForAWholePrompt) {
-  add(running_, 150);
-  Sequence& cached = add(waiting_, 100);
-  cached.num_cached_hint = 90;
-  divide();
-  const Sequence& prompt = add(waiting_, 36, 2);
-  const int one = tokens_for(prompt);
-  EXPECT_LT(one, 36);
-  budget_.set_crowd(true);
-  EXPECT_EQ(tokens_for(prompt), 36);
-  EXPECT_TRUE(budget_.spends_cached_first(prompt, 36));
-  EXPECT_EQ(tokens_for(add(waiting_, 38, 2)), one) << "they do not suffice for all of it";
-  EXPECT_EQ(tokens_for(add(waiting_, 36)), one) << "its client runs something";
-}
-
-TEST_F(StepBudgetTest, ClaimantsTakeABlockOfTheOtherBudgetAndLeaveATokenToEachOther) {
-  Sequence& running = add(running_, 100);
-  Sequence& prompt = add(waiting_, 100, 2);
-  Sequence& other = add(waiting_, 100, 3);
-  divide();
-  EXPECT_EQ(tokens_for(prompt), 0);
-  shares_.add_claimant(prompt);
-  shares_.add_claimant(other);
-  EXPECT_EQ(tokens_for(prompt), 63);
-  budget_.spend(100, 63, false);
-  EXPECT_EQ(tokens_for(other), 0);
-  other.status = SequenceStatus::kRunning;
-  EXPECT_EQ(tokens_for(prompt), 1);
-  shares_.clear_claimants();
-  EXPECT_EQ(tokens_for(prompt), 0);
-  running.is_held = true;
-  EXPECT_EQ(tokens_for(prompt), 1) << "nothing else can run";
-}
-
-TEST_F(StepBudgetTest, PacingHoldsPromptsBackUntilSomeStepsHavePassed) {
-  options_.batch.pacing = AdmissionPacing{.waiting_served_ratio = 2, .max_waiting_steps = 2};
-  add(running_, 1);
-  Sequence& prompt = add(waiting_, 30);
-  for (const int expected : {0, 0, 16}) {
-    divide(1);
-    EXPECT_EQ(tokens_for(prompt), expected);
-    budget_.end_step();
-  }
-  divide(1);
-  budget_.spend(30, 16, false);
-  divide(1);
-  EXPECT_EQ(tokens_for(prompt), 0) << "one was just let in";
-  prompt.is_returning = true;
-  EXPECT_GT(tokens_for(prompt), 0);
-}
-
-TEST_F(StepBudgetTest, OneLongPrefixAStepComesFromTheHost) {
-  Sequence& sequence = add(waiting_, 30);
-  divide(0, {.fetched = 4});
-  EXPECT_TRUE(budget_.may_fetch(sequence, 9, 5)) << "the first may have more";
-  budget_.count_fetched(3);
-  EXPECT_TRUE(budget_.may_fetch(sequence, 1, 5));
-  EXPECT_FALSE(budget_.may_fetch(sequence, 2, 5));
-  EXPECT_TRUE(budget_.may_fetch(sequence, 2, 257)) << "it has waited for long";
-  shares_.add_claimant(sequence);
-  EXPECT_TRUE(budget_.may_fetch(sequence, 2, 5));
+TEST(PlannedStepsTest, ARowIsTakenOutAndALackOfBlocksDropsTheStepAhead) {
+  PlannedSteps steps;
+  Sequence first = sequence_of(1, 0, 4);
+  Sequence second = sequence_of(2, 0, 4);
+  steps.begin();
+  steps.add_row(first, {.num_tokens = 4, .num_logits = 1});
+  steps.add_row(second, {.num_tokens = 3});
+  steps.remove_row(first);
+  steps.remove_row(first);
+  EXPECT_EQ(steps.current().plan.num_tokens, 3);
+  EXPECT_EQ(steps.current().plan.num_logits, 0);
+  steps.end_making();
+  steps.begin_ahead();
+  steps.add_row(second, {.num_tokens = 1});
+  steps.note_lack_of_blocks();
+  steps.end_making();
+  EXPECT_TRUE(steps.ahead().plan.empty() && steps.ahead().sequences.empty());
+  EXPECT_EQ(steps.number(), 1);
 }
 
 }  // namespace

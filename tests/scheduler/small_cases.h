@@ -24,4 +24,17 @@ inline FakeAgentOptions small_agent(int num_blocks = 200) {
   return options;
 }
 
+// A Generate with a prompt of the tokens first, first + 1, ...
+inline scheduler::Sequence sequence_of(StreamId id, int first, int length,
+                                       ConnectionId connection = 1) {
+  scheduler::Sequence sequence;
+  sequence.id = static_cast<SequenceId>(id);
+  sequence.key = {connection, id};
+  sequence.share = connection;
+  sequence.tokens = counting(first, length);
+  sequence.num_prompt = length;
+  sequence.num_generated_max = 100;
+  return sequence;
+}
+
 }  // namespace lmtp::testing

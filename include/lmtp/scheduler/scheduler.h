@@ -2,12 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -21,13 +20,15 @@
 #include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/draft_policy.h"
 #include "lmtp/scheduler/fair_shares.h"
-#include "lmtp/scheduler/kept_places.h"
+#include "lmtp/scheduler/live_sequences.h"
 #include "lmtp/scheduler/options.h"
+#include "lmtp/scheduler/planned_steps.h"
 #include "lmtp/scheduler/running_slots.h"
 #include "lmtp/scheduler/score_recall.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_budget.h"
 #include "lmtp/scheduler/step_plan.h"
+#include "lmtp/scheduler/waiting_line.h"
 
 namespace lmtp::scheduler {
 
@@ -38,39 +39,25 @@ struct SchedulerEvent {
 };
 
 // Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler):
-// every sequence only has a cursor that catches up with its length. A step gives, under one budget
-// of batch.max_tokens: one token to each running decode; then a share each to prefills and to
-// admissions of sequences that are almost entirely cached.
+// every sequence only has a cursor that catches up with its length. A step gives one token to each
+// running decode; what is left goes to running prefills and to admissions.
 //
-// - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
-//   prompt delays neither running streams nor new ones.
-// - Admission order: where a share runs more than its part, those whose share runs nothing, though
-//   not in two steps in a row; then sequences that have run before, or whose prompts go on with a
-//   stream that ended 50 ms before at most (KeptPlaces), as long as their share (Sequence::share)
-//   runs less than its part; then the share that was served least; within it the connections in
-//   turn, and of each sequences that have waited long, then the longest cached prefix, then age.
-//   Admission ends with the first sequence that does not fit, but for those first ones.
-// - A running prefill leaves half of the prefills' share to shorter ones.
-// - A sequence waits while a running one computes a prefix that both have.
-// - The log probabilities of a Score that are known from before (cache::ScoreCache) are given to it
-//   as it comes, or when others have computed them while it waits. What is then left is computed.
+// Its parts decide, each by itself: WaitingLine who is admitted next, StepBudget how much of a step
+// each kind of sequence gets, FairShares for whom others are preempted, AdapterPlaces which
+// adapters run, ScoreRecall which log probabilities are known, DraftPolicy which tokens are tried.
+// The Scheduler moves sequences between them, and takes and gives back blocks.
+//
+// - An admission takes everything that the sequence needs up to its next token, or nothing.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
-// - What is evicted goes to blocks of the host, where there are any, and comes back where that is
-//   faster than computing it (StepLimits::fetched). A preempted sequence is one case of it.
-// - A sequence with an adapter runs where its weights have blocks, and no more adapters than
-//   batch.max_adapters have sequences that run. The weights of idle ones stay in their blocks until
-//   these are needed.
-// - Where drafts are asked for, a row that draws has tokens behind its own that may be drawn next,
-//   of what the others leave of a step. What is drawn is the same with and without.
-// - For a share that waits and runs less than its part, the youngest sequence of the share that
+// - For a client that waits and runs less than its part, the youngest sequence of the client that
 //   runs most is preempted; at once where it runs nothing.
 // - With batch.max_total_tokens none is preempted: a sequence is admitted if all that it and the
 //   running ones may come to have fits.
 //
 // Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate; after
 // plan_ahead() the first commit() is followed by another one, by abort(), or by plan_ahead().
-class Scheduler {
+class Scheduler final : private WaitingLine::Host {
  public:
   // Blocks that one sequence of the whole context needs, kNullBlock included.
   static int min_blocks(int context_length);
@@ -116,7 +103,7 @@ class Scheduler {
   // Of a row of a plan that is not committed yet. Null where the sequence has ended, or was set
   // back, since the plan was made ahead: the row's result is ignored.
   const Sequence* sequence_of(const StepPlan& plan, std::size_t row) const {
-    return (&plan == &ahead().plan ? ahead() : current()).sequences[row];
+    return (&plan == &steps_.ahead().plan ? steps_.ahead() : steps_.current()).sequences[row];
   }
 
   // A held sequence keeps its place and its blocks, but gets no row. One that is controlled is held
@@ -154,7 +141,7 @@ class Scheduler {
   std::vector<SchedulerEvent>& recall_more();
 
   // When what the next commit() gives has been computed; it never goes back. For KeptPlaces alone.
-  void set_time(KeptPlaces::Clock::time_point now) { now_ = now; }
+  void set_time(KeptPlaces::Clock::time_point now) { line_.set_time(now); }
 
   // Takes the result of the plan's execution; what is left of it is memory for the next one. The
   // events are valid until the next add(), commit() or abort().
@@ -166,23 +153,21 @@ class Scheduler {
   std::vector<SchedulerEvent>& abort(const Error& error);
 
   // Those that wait, in the order in which they would be admitted if nothing else came.
-  std::vector<StreamKey> waiting_order() const;
+  std::vector<StreamKey> waiting_order() const { return line_.order(steps_.number()); }
 
   // Null where it is not live. Valid until the next commit, or command.
-  const Sequence* sequence(StreamKey key) const { return live(key); }
-  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  const Sequence* sequence(StreamKey key) const { return sequences_.find(key); }
+  int num_waiting() const { return static_cast<int>(waiting().size()); }
   // Tokens of waiting sequences, cached ones included.
   int num_waiting_tokens() const;
   int num_running() const { return static_cast<int>(running_.size()); }
-  int num_suspended() const {
-    return static_cast<int>(sequences_.size()) - num_waiting() - num_running();
-  }
-  int num_held() const { return num_held_; }
+  int num_suspended() const { return sequences_.size() - num_waiting() - num_running(); }
+  int num_held() const { return sequences_.num_held(); }
   // Whether no step would compute anything.
-  bool idle() const { return num_waiting() + num_running() == num_held_; }
+  bool idle() const { return num_waiting() + num_running() == num_held(); }
   // The names of the adapters of what runs, or waits, comma-separated.
   std::string running_adapters() const { return adapters_.names(running_); }
-  std::string waiting_adapters() const { return adapters_.names(waiting_); }
+  std::string waiting_adapters() const { return adapters_.names(waiting()); }
   const cache::BlockPool& pool() const { return pool_; }
   const cache::ScoreCache& score_cache() const { return scores_.cache(); }
   const cache::BlockPool& host_pool() const { return prefix_cache_.host(); }
@@ -192,74 +177,36 @@ class Scheduler {
   void check_invariants() const;
 
  private:
-  enum class Admission { kAdmitted, kDeferred, kRefused };
-  struct Planned {
-    StepPlan plan;
-    // Of its rows. Null where the sequence has ended, or was set back, since it was made.
-    std::vector<Sequence*> sequences;
+  using Admission = WaitingLine::Admission;
 
-    void clear() {
-      plan.clear();
-      sequences.clear();
-    }
-  };
-  using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
-
-  void preempt_for_shares();
-  void preempt_for(Sequence& claimant, int share);
-  int num_freed_at_most(int share) const;
-
-  bool has_waiting() const;
-  bool may_plan_ahead() const;
-  void refresh_hints();
-  void plan_decodes();
-  void plan_prefills();
-  void plan_prefill(Sequence& sequence, int most);
-  void plan_admissions();
-  void plan_drafts();
-  bool plan_row(Sequence& sequence, int num_tokens);
-  void send_changes(StepPlan& plan);
-  bool reserve(Sequence& sequence, int num_tokens);
-  void preempt(Sequence& victim);
-  void requeue(Sequence& sequence);
-  void unplan(const Sequence& sequence);
-
-  int max_running() const;
-  bool may_admit() const;
-  bool has_place() const;
-  void admit_in_order();
-  bool has_waited_long_for_blocks() const;
-  bool admit_first_ones();
+  const std::vector<Sequence*>& waiting() const { return line_.sequences(); }
   bool has_total() const { return options_.batch.max_total_tokens > 0; }
-  bool is_within_total(const Sequence& sequence) const;
-  bool precedes_others(const Sequence& sequence) const;
-  std::vector<Sequence*> candidates() const;
-  Queues by_share(const std::vector<Sequence*>& order) const;
-  void admit_by_shares(const std::vector<Sequence*>& order);
-  Admission refuse();
-  Admission admit(Sequence& sequence);
-  cache::PrefixMatch match_prefix(Sequence& sequence);
-  bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
-  void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
-  bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
-            int num_freed = 0) const;
-  int blocks_expected(const Sequence& sequence) const;
-
-  Sequence* live(StreamKey key) const {
-    const auto found = sequences_.find(key);
-    return found != sequences_.end() ? found->second.get() : nullptr;
-  }
-  Result<Sequence*> find(StreamKey key);
-  Result<Sequence*> find_generate(StreamKey key);
-  Result<void> check_append(const Sequence& sequence, int num_dropped,
-                            std::span<const TokenId> appended) const;
-  void cut(Sequence& sequence, int num_dropped);
-  void set_held(Sequence& sequence, bool held);
-  void force(Sequence& sequence, std::span<const TokenId> tokens);
   // max_tokens, or what the context leaves.
   int generated_max(const SamplingParams& params, int num_prompt) const {
     return std::min(params.max_tokens, options_.context_length - num_prompt);
   }
+
+  void plan_decodes();
+  void plan_prefills();
+  void plan_prefill(Sequence& sequence, int most);
+  void plan_drafts();
+  bool plan_row(Sequence& sequence, int num_tokens);
+  bool reserve(Sequence& sequence, int num_tokens);
+  void send_changes(StepPlan& plan);
+  void end_step();
+
+  Admission admit(Sequence& sequence) override;
+  void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
+  bool is_within_total(const Sequence& sequence) const;
+  bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
+            int num_freed = 0) const;
+  int blocks_expected(const Sequence& sequence) const;
+
+  void preempt_for_clients();
+  void preempt_for(Sequence& claimant, int part);
+  int num_freed_at_most(int part) const;
+  void preempt(Sequence& victim);
+  void requeue(Sequence& sequence);
 
   void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result);
   bool give_tokens(Sequence& sequence, const PlanRow& row, std::vector<TokenResult>& tokens);
@@ -271,48 +218,30 @@ class Scheduler {
   void release(Sequence& sequence);
   void finish(Sequence& sequence);
   void drop(Sequence& sequence);
-  void end_plan();
-  bool void_row_ahead(const Sequence& sequence);  // whether there was one
 
-  Planned& current() { return plans_[current_]; }
-  const Planned& current() const { return plans_[current_]; }
-  Planned& ahead() { return plans_[1 - current_]; }
-  const Planned& ahead() const { return plans_[1 - current_]; }
+  Result<Sequence*> find(StreamKey key);
+  Result<Sequence*> find_generate(StreamKey key);
+  Result<void> check_append(const Sequence& sequence, int num_dropped,
+                            std::span<const TokenId> appended) const;
+  void cut(Sequence& sequence, int num_dropped);
+  void set_held(Sequence& sequence, bool held);
+  void force(Sequence& sequence, std::span<const TokenId> tokens);
 
   const SchedulerOptions options_;
   cache::BlockPool pool_;
   cache::PrefixCache prefix_cache_;
+  LiveSequences sequences_;
+  std::vector<Sequence*> running_;  // in order of admission
   AdapterPlaces adapters_;
   ScoreRecall scores_;
   FairShares shares_;
   StepBudget budget_;
+  WaitingLine line_;
   DraftPolicy drafts_;
   RunningSlots slots_;
-  std::unordered_map<StreamKey, std::unique_ptr<Sequence>, StreamKeyHash> sequences_;
-  std::vector<Sequence*> waiting_;
-  std::vector<Sequence*> running_;  // in order of admission
+  PlannedSteps steps_;
   SchedulerCounters counters_ = options_.counters;
-
-  // Of the step being planned or executed.
-  Planned plans_[2];  // and of the step after it: see current() and ahead()
-  int current_ = 0;
-  Planned* making_ = nullptr;           // the one that is being planned
   std::vector<SchedulerEvent> events_;  // of the last call that gave any
-  std::vector<BlockId> copy_sources_;   // pinned until the step is over
-  bool admissions_over_ = false;        // a sequence was preempted, or did not fit
-  bool has_refused_ = false;      // the last plan: what waits does not fit, and nothing has ended
-  bool first_ones_wait_ = false;  // of a share that runs nothing, for tokens or others' prefix
-  bool lacks_blocks_ = false;     // the plan at hand did
-  bool in_step_ = false;
-
-  int num_held_ = 0;
-  KeptPlaces kept_places_;
-  KeptPlaces::Clock::time_point now_;
-  SequenceId next_id_ = 1;
-  std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
-  std::int64_t step_ = 0;
-  bool first_ones_came_first_ = false;  // admit_first_ones(), in the last plan_admissions()
-  double mean_generated_ = 16.0;        // moving average of finished Generates
 };
 
 }  // namespace lmtp::scheduler

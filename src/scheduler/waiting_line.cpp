@@ -1,0 +1,254 @@
+#include "lmtp/scheduler/waiting_line.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <queue>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "sequence_rows.h"
+
+namespace lmtp::scheduler {
+namespace {
+
+// Waiting sequences whose prefix is looked up again in each step, round robin.
+constexpr std::size_t kHintsRefreshed = 8;
+
+// What each client was served, the least first.
+using Turn = std::tuple<std::int64_t, ConnectionId>;
+using Turns = std::priority_queue<Turn, std::vector<Turn>, std::greater<>>;
+
+int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
+  return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
+}
+
+}  // namespace
+
+void WaitingLine::add(Sequence& sequence, std::int64_t step) {
+  sequence.status = SequenceStatus::kWaiting;
+  sequence.waiting_since = step;
+  waiting_.push_back(&sequence);
+}
+
+void WaitingLine::remove(const Sequence& sequence) { std::erase(waiting_, &sequence); }
+
+void WaitingLine::keep_place(const Sequence& sequence) {
+  kept_places_.keep(sequence.key.connection, sequence.adapter, sequence.tokens, now_);
+}
+
+// A fork comes with no prompt of its own.
+void WaitingLine::take_place(Sequence& sequence) {
+  const auto num_prompt = static_cast<std::size_t>(sequence.num_prompt);
+  sequence.keeps_place =
+      !sequence.is_fork &&
+      kept_places_.take(sequence.key.connection, sequence.adapter,
+                        std::span(sequence.tokens).first(num_prompt), sequence.arrival);
+}
+
+cache::PrefixMatch WaitingLine::match(Sequence& sequence) const {
+  const auto usable = std::span<const TokenId>(sequence.tokens).first(num_matchable(sequence));
+  cache::PrefixMatch match = prefixes_.match(sequence.adapter, usable);
+  sequence.num_cached_hint = match.num_tokens();
+  return match;
+}
+
+void WaitingLine::refresh_hints() {
+  if (is_full()) return;
+  for (std::size_t i = std::min(waiting_.size(), kHintsRefreshed); i > 0; --i) {
+    match(*waiting_[next_hint_++ % waiting_.size()]);
+  }
+}
+
+// A block of the prefix is worth the wait. Of a Score, which often has a short one, half of what it
+// lacks is.
+bool WaitingLine::another_computes_prefix(const Sequence& sequence, int num_matched) const {
+  const auto num_matched_max = static_cast<int>(num_matchable(sequence));
+  const bool takes_scores = scores_.may_recall(sequence);
+  const int most = takes_scores ? sequence.num_to_compute() : num_matched_max;
+  const int least = sequence.kind == RequestKind::kScore
+                        ? std::clamp((sequence.num_to_compute() - num_matched) / 2, 2, kBlockSize)
+                        : kBlockSize;
+  if (most - num_matched < least) return false;
+  return std::ranges::any_of(running_, [&](const Sequence* other) {
+    const int end = other->num_to_compute();
+    if (other->adapter != sequence.adapter) return false;
+    if (end - other->num_computed <= 1 || end - num_matched < least) return false;
+    const bool gives_scores = takes_scores && other->kind == RequestKind::kScore &&
+                              other->num_prompt <= sequence.num_prompt + sequence.num_emitted;
+    const int num_usable = gives_scores ? most : num_matched_max;
+    const int shared = common_prefix(sequence.tokens, other->tokens, std::min(num_usable, end));
+    return shared - std::max(num_matched, other->num_computed) >= 1 &&
+           shared - num_matched >= least;
+  });
+}
+
+bool WaitingLine::is_full() const {
+  return static_cast<int>(running_.size()) >= options_.batch.rows_max();
+}
+
+int WaitingLine::tokens_for(const Sequence& sequence) const {
+  return budget_.tokens_for(sequence, num_missing(sequence), running_);
+}
+
+// Who has chunks enough to fill all places does not keep all of them.
+bool WaitingLine::precedes_others(const Sequence& sequence) const {
+  return sequence.is_returning || (sequence.keeps_place && sequence.account->num_running < part());
+}
+
+std::vector<Sequence*> WaitingLine::candidates(std::int64_t step) const {
+  std::vector<Sequence*> order;
+  std::ranges::copy_if(waiting_, std::back_inserter(order), [this](const Sequence* s) {
+    return !s->is_held && !(s->awaits_recall && scores_.is_lacking());
+  });
+  const auto rank = [this, step](const Sequence* s) {
+    const bool aged = has_aged(*s, step);
+    return std::tuple(precedes_others(*s) ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,
+                      s->id);
+  };
+  std::ranges::sort(order, std::ranges::greater(), rank);
+  return order;
+}
+
+// The connections of a client take turns.
+WaitingLine::Queues WaitingLine::by_client(const std::vector<Sequence*>& order) const {
+  Queues queues;
+  for (Sequence* sequence : order) queues[sequence->share].push_back(sequence);
+  for (auto& [client, queue] : queues) {
+    const auto is_first = [first = queue.front()->key.connection](const Sequence* s) {
+      return s->key.connection == first;
+    };
+    if (std::ranges::all_of(queue, is_first)) continue;
+    std::unordered_map<ConnectionId, int> num_before;
+    for (const Sequence* s : running_) num_before[s->key.connection] += s->share == client ? 1 : 0;
+    std::vector<std::pair<int, Sequence*>> turns;
+    for (auto s = queue.rbegin(); s != queue.rend(); ++s) {
+      turns.emplace_back(num_before[(*s)->key.connection]++, *s);
+    }
+    std::ranges::stable_sort(turns, {}, &std::pair<int, Sequence*>::first);
+    std::ranges::transform(turns, queue.rbegin(), &std::pair<int, Sequence*>::second);
+  }
+  return queues;
+}
+
+std::vector<StreamKey> WaitingLine::order(std::int64_t step) const {
+  std::vector<StreamKey> keys;
+  std::vector<Sequence*> order = candidates(step);
+  for (; !order.empty() && precedes_others(*order.back()); order.pop_back()) {
+    keys.push_back(order.back()->key);
+  }
+  Queues queues = by_client(order);
+  Turns turns;
+  for (const auto& [client, queue] : queues) turns.emplace(queue.front()->account->served, client);
+  while (!turns.empty()) {
+    const auto [served, client] = turns.top();
+    turns.pop();
+    std::vector<Sequence*>& queue = queues.at(client);
+    keys.push_back(queue.back()->key);
+    const int missing = num_missing(*queue.back());
+    queue.pop_back();
+    if (!queue.empty()) turns.emplace(served + missing, client);
+  }
+  return keys;
+}
+
+WaitingLine::Admission WaitingLine::admit(Host& host, Sequence& sequence) {
+  const Admission admission = host.admit(sequence);
+  if (admission != Admission::kDoesNotFit) return admission;
+  has_refused_ = true;
+  return Admission::kRefused;
+}
+
+void WaitingLine::admit_all(Host& host, std::int64_t step) {
+  if (waiting_.empty()) return;
+  for (Sequence* claimant : shares_.claimants()) {
+    if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(host, *claimant);
+  }
+  const bool has_crowd =
+      shares_.may_preempt() && shares_.has_crowd(static_cast<int>(running_.size()));
+  budget_.set_crowd(has_crowd);
+  unserved_clients_waiting_ = false;
+  const bool others_first = std::exchange(unserved_came_first_, false);
+  const bool admits_unserved = has_crowd && !has_waited_long_for_blocks(step);
+  if (admits_unserved && !others_first) unserved_came_first_ = admit_unserved_clients(host, step);
+  if (may_admit()) admit_in_order(host, step);
+  if (admits_unserved && others_first) admit_unserved_clients(host, step);
+  // What does not fit now may not in the next step either, but these may.
+  if (unserved_clients_waiting_ && has_place()) has_refused_ = false;
+}
+
+// Only sequences whose clients run no more than their part count.
+bool WaitingLine::has_waited_long_for_blocks(std::int64_t step) const {
+  return std::ranges::any_of(waiting_, [step, part = part()](const Sequence* s) {
+    return s->is_returning && !s->is_held && has_aged(*s, step) && s->account->num_running <= part;
+  });
+}
+
+// Whether any was admitted.
+bool WaitingLine::admit_unserved_clients(Host& host, std::int64_t step) {
+  const auto is_unserved = [step](const Sequence* s) {
+    const bool is_preempted_now = s->waiting_since == step;
+    return s->account->num_running == 0 && !s->is_held && !is_preempted_now;
+  };
+  if (!has_place() || std::ranges::none_of(waiting_, is_unserved)) return false;
+  bool admitted = false;
+  const bool had_refused = has_refused_;  // admit_in_order() decides that
+  const std::vector<Sequence*> order = candidates(step);
+  for (auto s = order.rbegin(); s != order.rend() && has_place(); ++s) {
+    if (!is_unserved(*s)) continue;
+    // By what is known of its prefix, as admit_by_clients(): that costs less than to look it up.
+    const Admission admission = tokens_for(**s) >= 1 ? admit(host, **s) : Admission::kDeferred;
+    if (admission == Admission::kRefused) break;
+    admitted |= admission == Admission::kAdmitted;
+    unserved_clients_waiting_ |= admission == Admission::kDeferred;
+  }
+  has_refused_ = had_refused;
+  return admitted;
+}
+
+// Returning sequences and follow-ups first, then all others.
+void WaitingLine::admit_in_order(Host& host, std::int64_t step) {
+  std::vector<Sequence*> order = candidates(step);
+  for (std::size_t i = order.size(); i-- > 0;) {
+    Sequence& sequence = *order[i];
+    if (!sequence.is_returning && !sequence.keeps_place) break;
+    if (!precedes_others(sequence)) continue;  // by now its client runs its part
+    if (!may_admit()) return;
+    if (admit(host, sequence) == Admission::kRefused) {
+      is_closed_ = true;
+      return;
+    }
+    order.erase(order.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  admit_by_clients(host, order);
+}
+
+void WaitingLine::admit_by_clients(Host& host, const std::vector<Sequence*>& order) {
+  Queues queues = by_client(order);
+  Turns turns;
+  for (const auto& [client, queue] : queues) turns.emplace(queue.front()->account->served, client);
+  while (!turns.empty() && may_admit()) {
+    const ConnectionId client = std::get<1>(turns.top());
+    turns.pop();
+    std::vector<Sequence*>& queue = queues.at(client);
+    while (!queue.empty() && tokens_for(*queue.back()) < 1) queue.pop_back();
+    if (queue.empty()) continue;
+    const ClientAccount& account = *queue.back()->account;
+    if (admit(host, *queue.back()) == Admission::kRefused) return;
+    queue.pop_back();
+    turns.emplace(account.served, client);
+  }
+}
+
+// Waiting sequences come first where one may have a place and blocks, and where it may claim.
+bool WaitingLine::may_be_passed_over(std::int64_t step) const {
+  if (std::ranges::all_of(waiting_, &Sequence::is_held)) return true;
+  if (!is_full() && !has_refused_) return false;
+  if (FairShares::is_claim_step(step)) return false;
+  const auto may_claim = [&](const Sequence* s) { return shares_.may_claim(*s, step); };
+  return !shares_.has_crowd(static_cast<int>(running_.size())) ||
+         std::ranges::none_of(waiting_, may_claim);
+}
+
+}  // namespace lmtp::scheduler
