@@ -79,16 +79,10 @@ bool Scheduler::is_within_total(const Sequence& sequence) const {
 // would be freed first.
 bool Scheduler::fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
                      int num_freed) const {
-  int takes_evictable = 0;
-  for (const BlockId block : match.blocks) takes_evictable += pool_.is_evictable(block) ? 1 : 0;
-  if (match.partial != kNoBlock && pool_.is_evictable(match.partial)) ++takes_evictable;
-  const bool in_place = match.partial != kNoBlock && pool_.is_evictable(match.partial) &&
-                        prefix_cache_.num_tokens(match.partial) == match.num_partial;
-  const int held = static_cast<int>(match.blocks.size()) + (in_place ? 1 : 0);
-  const int needed = blocks_for(std::min(num_tokens, options_.context_length)) - held +
-                     adapters_.num_blocks_to_take(sequence);
-  const int available =
-      pool_.num_free() + pool_.num_evictable() + pool_.num_idle() - takes_evictable;
+  const int needed = adapters_.num_blocks_to_take(sequence) +
+                     cache::SequenceBlocks::num_to_take(
+                         prefix_cache_, match, std::min(num_tokens, options_.context_length));
+  const int available = pool_.num_free() + pool_.num_evictable() + pool_.num_idle();
   int reserve = 0;
   for (const Sequence* s : running_) reserve += blocks_expected(*s);
   return available + num_freed >= needed + reserve;
@@ -104,38 +98,20 @@ int Scheduler::blocks_expected(const Sequence& sequence) const {
                           sequence.num_prompt + static_cast<int>(sequences_.mean_generated())),
                  sequence.num_prompt + sequence.num_generated_max);
   }
-  return std::max(0, blocks_for(expected) - static_cast<int>(sequence.blocks.size()));
+  return std::max(0, cache::blocks_for(expected) - sequence.blocks.size());
 }
 
 void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match) {
-  LMTP_CHECK(sequence.blocks.empty() && sequence.num_computed == 0, sequence.id);
-  for (const BlockId block : match.blocks) {
-    pool_.pin(block);
-    sequence.blocks.push_back(block);
-  }
+  const cache::BlockMove copy = sequence.blocks.take(prefix_cache_, match);
+  sequence.num_computed = match.num_tokens();
   if (!match.host.empty()) {
-    prefix_cache_.fetch(match.host, sequence.blocks);
     budget_.count_fetched(static_cast<int>(match.host.size()));
     counters_.num_swapped_in += static_cast<std::int64_t>(match.host.size());
     ++counters_.num_host_hits;
   }
-  sequence.num_indexed = static_cast<int>(sequence.blocks.size());
-  sequence.num_computed = match.num_tokens();
-  if (match.partial == kNoBlock) return;
-  const bool in_place = pool_.is_evictable(match.partial) &&
-                        prefix_cache_.num_tokens(match.partial) == match.num_partial &&
-                        match.num_partial < kBlockSize;
-  pool_.pin(match.partial);
-  if (in_place) {
-    sequence.blocks.push_back(match.partial);
-    ++sequence.num_indexed;
-    return;
-  }
-  steps_.making().copy_sources.push_back(match.partial);
-  const BlockId copy = prefix_cache_.allocate();
-  LMTP_CHECK(copy != kNoBlock, sequence.id);
-  sequence.blocks.push_back(copy);
-  steps_.making().plan.copies.push_back({match.partial, copy, match.num_partial});
+  if (copy.from == kNoBlock) return;
+  steps_.making().copy_sources.push_back(copy.from);
+  steps_.making().plan.copies.push_back({copy.from, copy.to, match.num_partial});
 }
 
 // For clients that run less than their part: for one waiting sequence of each at a time, so that
@@ -179,8 +155,7 @@ void Scheduler::preempt_for(Sequence& claimant, int part) {
     Sequence* next = FairShares::next_victim(running_, victims, part, steps_.number());
     if (next == nullptr) return;
     victims.push_back(next);
-    num_blocks += blocks_expected(*next);
-    for (const BlockId block : next->blocks) num_blocks += pool_.num_refs(block) == 1 ? 1 : 0;
+    num_blocks += blocks_expected(*next) + next->blocks.num_alone(pool_);
   }
   // Without victims it only waits behind others that do not fit: as a claimant it comes first, once
   // it has waited for long.
@@ -197,7 +172,7 @@ int Scheduler::num_freed_at_most(int part) const {
   int num_blocks = 0;
   for (const Sequence* s : running_) {
     if (!FairShares::may_be_victim(*s, part, steps_.number())) continue;
-    num_blocks += static_cast<int>(s->blocks.size()) + blocks_expected(*s);
+    num_blocks += s->blocks.size() + blocks_expected(*s);
   }
   return num_blocks;
 }

@@ -171,55 +171,18 @@ std::vector<SchedulerEvent>& Scheduler::recall_more() {
 // Adds the blocks that have become full to the prefix cache; `with_tail`: the last, partial one
 // too.
 void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
-  const auto tokens = std::span<const TokenId>(sequence.tokens);
-  // The last indexed block may be a partial one that has grown since.
-  if (sequence.num_indexed > 0) {
-    const BlockId last = sequence.blocks[static_cast<std::size_t>(sequence.num_indexed) - 1];
-    if (prefix_cache_.num_tokens(last) < kBlockSize) --sequence.num_indexed;
-  }
-  while (sequence.num_indexed * kBlockSize < sequence.num_computed) {
-    const int first = sequence.num_indexed * kBlockSize;
-    const int size = std::min(sequence.num_computed - first, kBlockSize);
-    const auto at = static_cast<std::size_t>(sequence.num_indexed);
-    const BlockId block = sequence.blocks[at];
-    const bool indexed = prefix_cache_.is_indexed(block);
-    if (size < kBlockSize && !with_tail) {
-      if (indexed) ++sequence.num_indexed;
-      return;
-    }
-    const auto held =
-        tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-    const BlockId parent =
-        at == 0 ? cache::PrefixCache::root(sequence.adapter) : sequence.blocks[at - 1];
-    const BlockId node =
-        indexed ? prefix_cache_.extend(block, held) : prefix_cache_.insert(parent, held, block);
-    // Another sequence may be writing in the partial node of the same tokens: ours is not indexed.
-    if (node == kNoBlock || (node != block && size < kBlockSize)) return;
-    replace_block(sequence, at, node);
-    ++sequence.num_indexed;
-    if (size < kBlockSize) return;
-  }
+  const auto num_computed = static_cast<std::size_t>(sequence.num_computed);
+  const cache::SequenceBlocks::Range replaced = sequence.blocks.index(
+      prefix_cache_, sequence.adapter, std::span(sequence.tokens).first(num_computed), with_tail);
+  for (std::size_t i = replaced.begin; i < replaced.end; ++i) slots_.note_block(sequence, i);
 }
 
-// If the cache has a full block of the same tokens already, the sequence uses that instead of its
-// own: by the numerics contract both hold the same bits.
-void Scheduler::replace_block(Sequence& sequence, std::size_t index, BlockId node) {
-  const BlockId own = sequence.blocks[index];
-  if (own == node) return;
-  pool_.pin(node);
-  pool_.unpin(own, false);
-  sequence.blocks[index] = node;
-  slots_.note_block(sequence, index);
-}
-
-// Unpins all blocks. Indexed ones stay in the prefix cache until they are evicted.
+// The sequence gives back everything that running takes.
 void Scheduler::release(Sequence& sequence) {
-  prefix_cache_.unpin_path(sequence.blocks);
+  sequence.blocks.release(prefix_cache_);
   adapters_.leave(sequence);
-  sequence.blocks.clear();
   slots_.leave(sequence);
   line_.forget_refusal();
-  sequence.num_indexed = 0;
   sequence.num_computed = 0;
 }
 

@@ -46,11 +46,8 @@ int DraftPolicy::append(const Sequence& sequence, int room, std::int64_t step,
   const auto most = static_cast<std::size_t>(std::max(wanted, 0));
   const std::size_t before = drafts.size();
   const std::span<const TokenId> tokens(sequence.tokens);
-  const int num_full = std::min(sequence.num_indexed, sequence.num_computed / kBlockSize);
-  const BlockId parent = num_full == 0 ? cache::PrefixCache::root(sequence.adapter)
-                                       : sequence.blocks[static_cast<std::size_t>(num_full) - 1];
   const std::span<const TokenId> cached =
-      prefixes.following(parent, tokens.subspan(static_cast<std::size_t>(num_full) * kBlockSize));
+      sequence.blocks.following(prefixes, sequence.adapter, tokens, sequence.num_computed);
   if (!cached.empty()) {
     const auto count = static_cast<std::ptrdiff_t>(std::min(most, cached.size()));
     drafts.insert(drafts.end(), cached.begin(), cached.begin() + count);

@@ -34,12 +34,11 @@ void Scheduler::check_invariants() const {
     LMTP_CHECK(sequence->in_flight.row < 0, sequence->id);
     LMTP_CHECK(sequence->status == SequenceStatus::kRunning, sequence->id);
     LMTP_CHECK(num_remaining(*sequence) >= 1, sequence->id, sequence->num_computed);
-    LMTP_CHECK(static_cast<int>(sequence->blocks.size()) >= blocks_for(sequence->num_computed),
-               sequence->id);
-    for (std::size_t i = 0; i < sequence->blocks.size(); ++i) {
-      const BlockId block = sequence->blocks[i];
+    LMTP_CHECK(sequence->blocks.size() >= cache::blocks_for(sequence->num_computed), sequence->id);
+    for (int i = 0; i < sequence->blocks.size(); ++i) {
+      const BlockId block = sequence->blocks[static_cast<std::size_t>(i)];
       ++references[block];
-      const bool indexed = static_cast<int>(i) < sequence->num_indexed;
+      const bool indexed = i < sequence->blocks.num_indexed();
       LMTP_CHECK(prefix_cache_.is_indexed(block) == indexed, sequence->id, i, block);
     }
   }

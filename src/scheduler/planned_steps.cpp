@@ -47,15 +47,6 @@ void PlannedSteps::end_making() {
   if (ahead().plan.empty()) --number_;
 }
 
-void PlannedSteps::add_row(Sequence& sequence, const PlanRow& row) {
-  StepPlan& plan = making_->plan;
-  plan.rows.push_back(row);
-  making_->sequences.push_back(&sequence);
-  plan.num_tokens += row.num_tokens;
-  plan.num_logits += row.num_logits;
-  if (sequence.mask_source != nullptr && row.draws()) plan.waits_for_masks = true;
-}
-
 void PlannedSteps::remove_row(const Sequence& sequence) {
   const auto at = std::ranges::find(making_->sequences, &sequence);
   if (at == making_->sequences.end()) return;

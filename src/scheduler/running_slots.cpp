@@ -55,7 +55,7 @@ void RunningSlots::send(StepPlan& plan) {
     start.key = sequence.key;
     start.adapter = sequence.adapter;
     start.tokens = sequence.tokens;
-    start.blocks = sequence.blocks;
+    start.blocks = sequence.blocks.ids();
     start.params = sequence.params;
     sequence.is_slot_known = true;
   }

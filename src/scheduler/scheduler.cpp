@@ -9,7 +9,7 @@
 
 namespace lmtp::scheduler {
 
-int Scheduler::min_blocks(int context_length) { return blocks_for(context_length) + 1; }
+int Scheduler::min_blocks(int context_length) { return cache::blocks_for(context_length) + 1; }
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
@@ -182,23 +182,15 @@ bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
   return true;
 }
 
-// Allocates blocks for the next num_tokens tokens; all of them, or none and false.
+// Blocks for the next num_tokens tokens; all of them, or none and false.
 bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
-  const std::size_t had = sequence.blocks.size();
-  const auto needed =
-      static_cast<std::size_t>(blocks_for(sequence.num_computed_ahead() + num_tokens));
-  while (sequence.blocks.size() < needed) {
-    const BlockId block = prefix_cache_.allocate();
-    if (block == kNoBlock) {
-      while (sequence.blocks.size() > had) {
-        pool_.unpin(sequence.blocks.back(), false);
-        sequence.blocks.pop_back();
-      }
-      return false;
-    }
-    sequence.blocks.push_back(block);
+  const int had = sequence.blocks.size();
+  if (!sequence.blocks.extend(prefix_cache_, sequence.num_computed_ahead() + num_tokens)) {
+    return false;
   }
-  for (std::size_t i = had; i < needed; ++i) slots_.note_block(sequence, i);
+  for (int i = had; i < sequence.blocks.size(); ++i) {
+    slots_.note_block(sequence, static_cast<std::size_t>(i));
+  }
   return true;
 }
 

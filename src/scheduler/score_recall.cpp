@@ -6,12 +6,6 @@
 
 namespace lmtp::scheduler {
 
-bool ScoreRecall::begin_row(const Sequence& sequence) {
-  const bool keeps = cache_.is_on() && sequence.params.reports_raw();
-  has_new_ |= keeps && sequence.kind == RequestKind::kScore;
-  return keeps;
-}
-
 void ScoreRecall::keep(Sequence& sequence, float logprob) {
   const int end = sequence.num_prompt + sequence.num_emitted;
   if (end != sequence.scores_end + 1) flush(sequence);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "stream_end.h"
-
 namespace lmtp::scheduler {
 namespace {
 
@@ -22,14 +20,6 @@ int num_alike(const Sequence& sequence, int num_computed) {
   if (sequence.num_counted() < sequence.params.min_tokens) return std::max(1, num_known);
   if (!sequence.params.has_penalties()) return StepLimits::kAny;
   return std::max(num_known, 0) + kCountedMax;
-}
-
-bool may_continue(const Sequence& sequence) {
-  const RowInFlight& row = sequence.in_flight;
-  if (sequence.is_held || (sequence.is_controlled && row.draws)) return false;
-  if (row.row < 0) return true;
-  const bool is_last = row.draws && sequence.length_ahead() >= num_tokens_max(sequence);
-  return !is_last && !ends_withholding(sequence);
 }
 
 PlanRow make_row(const Sequence& sequence, int num_tokens) {

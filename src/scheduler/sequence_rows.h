@@ -7,10 +7,9 @@
 
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
+#include "stream_end.h"
 
 namespace lmtp::scheduler {
-
-inline int blocks_for(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
 // Tokens that must still go through the model before the sequence's next token is known.
 inline int num_remaining(const Sequence& sequence) {
@@ -48,7 +47,13 @@ inline bool has_aged(const Sequence& sequence, std::int64_t step) {
 
 // Whether a plan may give the sequence a row: it is not held, and the row in flight leaves
 // something to do and does not change its parameters.
-bool may_continue(const Sequence& sequence);
+inline bool may_continue(const Sequence& sequence) {
+  const RowInFlight& row = sequence.in_flight;
+  if (sequence.is_held || (sequence.is_controlled && row.draws)) return false;
+  if (row.row < 0) return true;
+  const bool is_last = row.draws && sequence.length_ahead() >= num_tokens_max(sequence);
+  return !is_last && !ends_withholding(sequence);
+}
 
 // Whether it is a running prefill. A sequence that step `step` admits has its row already.
 inline bool is_prefill(const Sequence& sequence, std::int64_t step) {

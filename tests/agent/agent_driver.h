@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lmtp/agent/agent.h"
-#include "lmtp/scheduler/sequence.h"
+#include "lmtp/request/request.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::testing {
@@ -54,8 +54,25 @@ inline std::unique_ptr<scheduler::ModelAgent> load_agent(
   return std::move(*agent);
 }
 
+// A sequence whose blocks the test chooses.
+struct DrivenSequence {
+  SequenceId id = 0;
+  StreamKey key;
+  RequestKind kind = RequestKind::kGenerate;
+  int adapter = 0;
+  std::vector<TokenId> tokens;
+  int num_prompt = 0;
+  int num_computed = 0;
+  std::vector<BlockId> blocks;
+  SamplingParams params;
+
+  int length() const { return static_cast<int>(tokens.size()); }
+  // The last token of a Score is never fed.
+  int num_to_compute() const { return kind == RequestKind::kScore ? length() - 1 : length(); }
+};
+
 // All that is known of a sequence, for a slot.
-inline scheduler::SlotStart start_of(const scheduler::Sequence& sequence, int slot) {
+inline scheduler::SlotStart start_of(const DrivenSequence& sequence, int slot) {
   return {.slot = slot,
           .key = sequence.key,
           .adapter = sequence.adapter,
@@ -66,7 +83,7 @@ inline scheduler::SlotStart start_of(const scheduler::Sequence& sequence, int sl
 
 // A stream with what came out of it.
 struct DrivenStream {
-  scheduler::Sequence sequence;
+  DrivenSequence sequence;
   int slot = -1;
   bool is_started = false;         // a plan has said so
   int num_wanted = 0;              // tokens to generate; a Score's follow from its tokens
@@ -205,7 +222,7 @@ class AgentDriver {
   }
 
   static scheduler::PlanRow plan_row(const DrivenStream& stream, int left_in_step) {
-    const scheduler::Sequence& sequence = stream.sequence;
+    const DrivenSequence& sequence = stream.sequence;
     const int left = sequence.num_to_compute() - sequence.num_computed;
     scheduler::PlanRow row;
     row.slot = stream.slot;

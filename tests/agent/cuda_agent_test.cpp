@@ -154,7 +154,7 @@ TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
   auto bias = std::make_shared<LogitBias>();
   bias->ids = {3, 1 << 20};
   bias->values = {NAN, 1.0F};
-  scheduler::Sequence sequences[2];
+  testing::DrivenSequence sequences[2];
   scheduler::StepPlan plan;
   for (int i = 0; i < 2; ++i) {
     sequences[i].tokens = {1, 2, 3};
@@ -174,9 +174,9 @@ TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
 }
 
 // The plan of a first step of sequences, and the one behind it.
-scheduler::StepPlan first_plan(const std::vector<scheduler::Sequence>& sequences) {
+scheduler::StepPlan first_plan(const std::vector<testing::DrivenSequence>& sequences) {
   scheduler::StepPlan plan;
-  for (const scheduler::Sequence& sequence : sequences) {
+  for (const testing::DrivenSequence& sequence : sequences) {
     const auto slot = static_cast<int>(plan.rows.size());
     plan.changes.started.push_back(testing::start_of(sequence, slot));
     plan.rows.push_back(
@@ -200,10 +200,10 @@ scheduler::StepPlan plan_behind(const scheduler::StepPlan& first) {
   return plan;
 }
 
-std::vector<scheduler::Sequence> sequences_of_two(int count) {
-  std::vector<scheduler::Sequence> sequences(static_cast<std::size_t>(count));
+std::vector<testing::DrivenSequence> sequences_of_two(int count) {
+  std::vector<testing::DrivenSequence> sequences(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    scheduler::Sequence& sequence = sequences[static_cast<std::size_t>(i)];
+    testing::DrivenSequence& sequence = sequences[static_cast<std::size_t>(i)];
     sequence.tokens = {1 + i % 7, 2};
     sequence.num_prompt = 2;
     sequence.blocks = {1 + i};

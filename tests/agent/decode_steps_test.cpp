@@ -156,7 +156,7 @@ class MaskedSteps {
   static scheduler::StepPlan plan_of(int round, bool waits_for_masks) {
     scheduler::StepPlan plan;
     for (int slot = 0; slot < 3; ++slot) {
-      scheduler::Sequence sequence;
+      testing::DrivenSequence sequence;
       sequence.tokens = {1, 2, 3 + slot};
       sequence.blocks = {1 + slot};
       sequence.params = params_of(slot, round);
@@ -202,7 +202,7 @@ TEST_F(DecodeStepsTest, AStepThatIsGivenUpIsNotRun) {
   const auto agent = load(true);
   MaskedSteps steps(*agent);
   const auto expected = steps.run(true);
-  scheduler::Sequence sequence;
+  testing::DrivenSequence sequence;
   sequence.tokens = {9, 9};
   sequence.blocks = {1};
   scheduler::StepPlan plan;

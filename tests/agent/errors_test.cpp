@@ -95,10 +95,10 @@ TEST(AgentErrorsTest, ARowThatIsNotNumbersFailsAlone) {
   bias->ids = {3};
   bias->values = {std::numeric_limits<float>::quiet_NaN()};
   broken.logit_bias = bias;
-  scheduler::Sequence sequences[2];
+  testing::DrivenSequence sequences[2];
   scheduler::StepPlan plan;
   for (int i = 0; i < 2; ++i) {
-    scheduler::Sequence& sequence = sequences[i];
+    testing::DrivenSequence& sequence = sequences[i];
     sequence.tokens = {1, 2, 3};
     sequence.num_prompt = 3;
     sequence.blocks = {1 + i};

@@ -26,7 +26,7 @@ class MasksTest : public ::testing::TestWithParam<bool> {
     vocab_size_ = config->vocab_size;
     words_ = (static_cast<std::size_t>(vocab_size_) + 31) / 32;
     for (int i = 0; i < 3; ++i) {
-      scheduler::Sequence& sequence = sequences_[i];
+      testing::DrivenSequence& sequence = sequences_[i];
       sequence.id = static_cast<SequenceId>(i) + 1;
       sequence.tokens = {1, 2, 3 + i};
       sequence.num_prompt = 3;
@@ -62,7 +62,7 @@ class MasksTest : public ::testing::TestWithParam<bool> {
   std::unique_ptr<scheduler::ModelAgent> agent_;
   int vocab_size_ = 0;
   std::size_t words_ = 0;
-  scheduler::Sequence sequences_[3];
+  testing::DrivenSequence sequences_[3];
 };
 
 INSTANTIATE_TEST_SUITE_P(CpuAndDevice, MasksTest, ::testing::Bool());

@@ -33,18 +33,20 @@ TEST(RunningSlotsTest, TheFirstPlanEndsAllSlots) {
 }
 
 TEST(RunningSlotsTest, WhatStartsIsSentWholeAndThenByWhatChanges) {
+  cache::BlockPool pool(4);
+  cache::PrefixCache cache(pool);
   RunningSlots slots(2);
   Sequence sequence = sequence_of(1, 10, 3);
   slots.take(sequence);
   EXPECT_EQ(sequence.slot, 0);
   sequence.tokens.push_back(7);
   slots.note_tokens(sequence, {{7}});  // it is sent with the others
-  sequence.blocks = {5};
+  ASSERT_TRUE(sequence.blocks.extend(cache, 4));
   slots.note_block(sequence, 0);
   const StepPlan first = sent(slots);
   ASSERT_EQ(first.changes.started.size(), 1U);
   EXPECT_EQ(first.changes.started[0].tokens, sequence.tokens);
-  EXPECT_EQ(first.changes.started[0].blocks, sequence.blocks);
+  EXPECT_EQ(first.changes.started[0].blocks, sequence.blocks.ids());
   EXPECT_TRUE(first.changes.tokens.empty());
   EXPECT_TRUE(first.changes.blocks.empty());
   slots.note_tokens(sequence, {{8, 9}});
@@ -54,7 +56,7 @@ TEST(RunningSlotsTest, WhatStartsIsSentWholeAndThenByWhatChanges) {
   ASSERT_EQ(second.changes.tokens.size(), 1U);
   EXPECT_EQ(second.changes.tokens[0].tokens, (std::vector<TokenId>{8, 9}));
   ASSERT_EQ(second.changes.blocks.size(), 1U);
-  EXPECT_EQ(second.changes.blocks[0].block, 5);
+  EXPECT_EQ(second.changes.blocks[0].block, sequence.blocks[0]);
 }
 
 TEST(RunningSlotsTest, WhatWasNotedOfASequenceThatLeavesIsDropped) {

@@ -50,7 +50,14 @@ class PlannedSteps {
   // The plan at hand. REQUIRES: there is one.
   Planned& making() { return *making_; }
   bool is_making_ahead() const { return making_ == &ahead(); }
-  void add_row(Sequence& sequence, const PlanRow& row);
+  void add_row(Sequence& sequence, const PlanRow& row) {
+    StepPlan& plan = making_->plan;
+    plan.rows.push_back(row);
+    making_->sequences.push_back(&sequence);
+    plan.num_tokens += row.num_tokens;
+    plan.num_logits += row.num_logits;
+    if (sequence.mask_source != nullptr && row.draws()) plan.waits_for_masks = true;
+  }
   // Nothing happens where the sequence has no row in the plan at hand.
   void remove_row(const Sequence& sequence);
   // A row of the plan at hand needs blocks that only a preemption frees. Nothing is planned ahead

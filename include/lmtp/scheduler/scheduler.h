@@ -214,7 +214,6 @@ class Scheduler final : private WaitingLine::Host {
   bool recall(Sequence& sequence);
   void recall_waiting();
   void index_computed(Sequence& sequence, bool with_tail);
-  void replace_block(Sequence& sequence, std::size_t index, BlockId node);
   void release(Sequence& sequence);
   void finish(Sequence& sequence);
   void drop(Sequence& sequence);

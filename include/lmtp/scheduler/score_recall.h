@@ -22,7 +22,11 @@ class ScoreRecall {
 
   // Whether the tokens of a row that is being committed are to be kept. The scores of a Score may
   // be what another one waits for.
-  bool begin_row(const Sequence& sequence);
+  bool begin_row(const Sequence& sequence) {
+    const bool keeps = cache_.is_on() && sequence.params.reports_raw();
+    has_new_ |= keeps && sequence.kind == RequestKind::kScore;
+    return keeps;
+  }
   // Keeps the log probability of the token that was reported last, with the others of its block.
   // REQUIRES: begin_row() returned true.
   void keep(Sequence& sequence, float logprob);

@@ -9,6 +9,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/cache/score_cache.h"
+#include "lmtp/cache/sequence_blocks.h"
 #include "lmtp/request/request.h"
 
 namespace lmtp::scheduler {
@@ -57,11 +58,7 @@ struct Sequence {
 
   // KV exists for tokens[0, num_computed).
   int num_computed = 0;
-  // blocks[i] holds tokens [i * kBlockSize, (i + 1) * kBlockSize). This sequence has one reference
-  // on each.
-  std::vector<BlockId> blocks;
-  // blocks[0, num_indexed) are nodes of the prefix cache; the others are this sequence's alone.
-  int num_indexed = 0;
+  cache::SequenceBlocks blocks;
   int slot = -1;               // while it runs
   bool is_slot_known = false;  // a plan has started it
   cache::ScoreCache::Place score_place;
