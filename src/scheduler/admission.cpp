@@ -1,5 +1,5 @@
-// The part of Scheduler that admits a sequence. An admission is a transaction: match, count, then
-// take everything or nothing.
+// The part of Scheduler that makes room: it admits sequences, and preempts some for others. An
+// admission is a transaction: match, count, then take everything or nothing.
 #include <algorithm>
 #include <cstdint>
 #include <unordered_set>
@@ -33,7 +33,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   }
   const int missing = sequence.num_to_compute() - match.num_tokens();
   const int num_tokens = budget_.tokens_for(sequence, missing, running_);
-  // The hint was wrong; it is right now, and the next step divides its shares by it.
+  // The hint was wrong; it is right now, and the next step divides its budget by it.
   if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
   const bool cached_first = budget_.spends_cached_first(sequence, missing);
   slots_.take(sequence);
@@ -74,9 +74,9 @@ bool Scheduler::is_within_total(const Sequence& sequence) const {
   return sum <= options_.batch.max_total_tokens;
 }
 
-// Whether the match can be pinned, the sequence's adapter loaded, and it grow to num_tokens, at
-// most to the whole context, with a reserve left for the running sequences. num_freed: blocks that
-// would be freed first.
+// Whether there are blocks for the match, the sequence's adapter and growth to num_tokens, at most
+// to the whole context, beside a reserve for the running sequences. num_freed: blocks that would be
+// freed first.
 bool Scheduler::fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
                      int num_freed) const {
   const int needed = adapters_.num_blocks_to_take(sequence) +
@@ -140,7 +140,7 @@ void Scheduler::preempt_for_clients() {
 void Scheduler::preempt_for(Sequence& claimant, int part) {
   const cache::PrefixMatch match = line_.match(claimant);
   if (line_.another_computes_prefix(claimant, match.num_tokens())) return;
-  // Looking for victims takes time, so not where all of them would be too few.
+  // Looking for victims takes time, so it is skipped where all of them would be too few.
   const int num_most =
       num_freed_at_most(part) + adapters_.num_blocks_freed_by(running_, claimant.adapter);
   if (!fits(claimant, match, claimant.num_to_compute() + 1, num_most)) return;
@@ -157,7 +157,7 @@ void Scheduler::preempt_for(Sequence& claimant, int part) {
     victims.push_back(next);
     num_blocks += blocks_expected(*next) + next->blocks.num_alone(pool_);
   }
-  // Without victims it only waits behind others that do not fit: as a claimant it comes first, once
+  // Without victims it only waits for others that do not fit: as a claimant it comes first, once
   // it has waited for long.
   if (victims.empty() && !FairShares::has_waited_long(claimant, steps_.number())) return;
   for (Sequence* sequence : victims) {

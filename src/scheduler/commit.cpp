@@ -45,7 +45,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
     drop(sequence);
     return;
   }
-  // The logits of a row that was skipped are asked for again, of one that is held the last ones.
+  // A row that was skipped asks for its logits again; a held one for the last of them.
   const int num_open = result.skipped ? row.num_logits : result.held ? 1 : 0;
   if (result.skipped) steps_.discard_planned_row(sequence);
   const int num_refused = row.num_logits - num_open - static_cast<int>(result.tokens.size());
@@ -73,14 +73,14 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   if (was_withheld && !sequence.is_end_withheld) slots_.note_bias(sequence);
 }
 
-// Whether the sequence ends by one of them.
+// Reports the tokens of a row. Whether the sequence ends by one of them.
 bool Scheduler::give_tokens(Sequence& sequence, const PlanRow& row,
                             std::vector<TokenResult>& tokens) {
   const bool keeps_scores = scores_.begin_row(sequence);
   int num_given = 0;
   bool ends = false;
   for (TokenResult& token : tokens) {
-    // Of the tokens that the row draws those before this one were its drafts.
+    // The tokens that the row drew before this one were its drafts.
     if (row.num_drafts > 0) sequence.num_computed = sequence.length();
     TokenEvent entry = next_entry(sequence, std::move(token));
     if (keeps_scores) scores_.keep(sequence, entry.logprob);
@@ -128,8 +128,8 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
   return entry;
 }
 
-// Gives a Score that does not run what is known, as much as may be given. True: that was all, and
-// it has ended.
+// Reports the log probabilities that are known of a Score that does not run, as many as may be
+// given. Whether it has ended by them.
 bool Scheduler::recall(Sequence& sequence) {
   while (const std::optional<float> logprob = scores_.next(sequence)) {
     ++counters_.num_cached_scores;
@@ -215,10 +215,10 @@ std::vector<SchedulerEvent>& Scheduler::abort(const Error& error) {
     drop(*sequence);  // copies and writes of the failed step may not have happened
   }
   failed.clear();
-  // Nor may the agent know what the plan said of the others.
+  // The agent may not know what the plan said of the others: all of them start anew.
   while (!running_.empty()) requeue(*running_.back());
   adapters_.free_all();
-  // Nor be moved what was to be, which others may have been given since.
+  // Moves from and to the host may not have been made, and others may have those blocks since.
   if (prefix_cache_.host().num_total() > 0) prefix_cache_.clear();
   return events_;
 }

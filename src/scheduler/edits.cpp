@@ -1,6 +1,5 @@
-// The part of Scheduler that changes live sequences between two steps. All of it is one motion:
-// what a sequence computed goes to the prefix cache, and it waits to be admitted again with other
-// tokens.
+// The part of Scheduler that changes live sequences between two steps. All edits work alike: what a
+// sequence computed goes to the prefix cache, and it waits to be admitted again with other tokens.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -29,7 +28,7 @@ Error not_live(StreamId stream) {
           "stream_id: " + std::to_string(stream) + " is not live; allowed are live streams"};
 }
 
-// What the request itself asked for.
+// The bias that the request itself asked for.
 const LogitBias* bias_of(const Sequence& sequence) {
   return (sequence.is_end_withheld ? sequence.own_bias : sequence.params.logit_bias).get();
 }
@@ -69,7 +68,7 @@ Result<Sequence*> Scheduler::find_generate(StreamKey key) {
   return found;
 }
 
-// Where so many tokens are dropped before.
+// Whether these may be appended once the last num_dropped tokens are gone.
 Result<void> Scheduler::check_append(const Sequence& sequence, int num_dropped,
                                      std::span<const TokenId> appended) const {
   const int num_kept = std::max(0, sequence.num_generated() - num_dropped);
@@ -135,12 +134,12 @@ Result<void> Scheduler::backtrack(StreamKey key, std::int64_t asked,
   return {};
 }
 
-// In a commit: what follows the token that was just drawn is known. What has been begun behind it
+// In a commit: what follows the token that was just drawn is known. A row that was planned ahead
 // does not count.
 void Scheduler::force(Sequence& sequence, std::span<const TokenId> tokens) {
   const int room = sequence.num_generated_max - sequence.num_generated() - 1;
   tokens = tokens.first(std::min(tokens.size(), static_cast<std::size_t>(std::max(0, room))));
-  // One that ends the stream, or that its parameters forbid, is drawn, and so are those behind it.
+  // One that ends the stream, or that its parameters forbid, is drawn, and so are those after it.
   const auto last = std::ranges::find_if(tokens, [&](TokenId token) {
     return is_end(sequence, token, options_.eos_ids) || is_impossible(sequence, token);
   });

@@ -13,7 +13,7 @@ namespace lmtp::scheduler {
 inline constexpr std::size_t kLookBackMax = 16'384;
 inline constexpr std::size_t kRepeatMax = 16;
 
-// What followed the last tokens of the text where they occurred before, up to its end: behind the
+// What followed the last tokens of the text where they occurred before, up to its end: after the
 // longest such repeat, of those equally long the latest. Empty: the last `least` tokens did not.
 // REQUIRES: the text is not empty; 1 <= least <= kRepeatMax.
 inline std::span<const TokenId> find_repeat(std::span<const TokenId> text, std::size_t least) {

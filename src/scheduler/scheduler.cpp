@@ -47,9 +47,9 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   added.num_generated_max = generated_max(added.params, added.num_prompt);
   adapters_.join(added);
   line_.take_place(added);
+  shares_.join(added);
   line_.add(added, steps_.number());
   line_.forget_refusal();
-  shares_.join(added);
 
   events_.clear();
   if (added.kind == RequestKind::kScore && added.num_prompt == 0) {

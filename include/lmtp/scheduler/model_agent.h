@@ -28,7 +28,8 @@ struct AgentInfo {
   std::string kv_dtype = {};  // of keys and values: "bfloat16", "fp8_e4m3"
   int num_blocks = 0;         // KV blocks, block 0 (never handed out) included
   std::int64_t kv_bytes = 0;  // of all blocks together
-  // Of the host, for what is evicted, numbered behind those. And how long one takes to come back.
+  // Blocks of the host, for what is evicted, numbered after those of the pool; and how long one
+  // takes to come back.
   int num_host_blocks = 0;
   std::chrono::nanoseconds fetch_time{0};
   std::int64_t num_parameters = 0;
@@ -64,7 +65,7 @@ class ModelAgent {
   virtual Result<void> choose(std::span<const RowMask> masks) = 0;
 
   // Writes the result of the oldest step that was chosen over `result`, whose memory is used again.
-  // An error means that the step as a whole failed, with one that was started behind it.
+  // An error means that the step as a whole failed, with one that was started after it.
   // REQUIRES: there is one.
   virtual Result<void> collect(StepResult& result) = 0;
 

@@ -19,7 +19,7 @@ class PlannedSteps {
  public:
   struct Planned {
     StepPlan plan;
-    // Of its rows. Null where the sequence has ended, or was set back, since the plan was made.
+    // Those of the rows. Null where one has ended, or was set back, since the plan was made.
     std::vector<Sequence*> sequences;
     std::vector<BlockId> copy_sources;  // of the plan's copies; pinned until the step is over
 

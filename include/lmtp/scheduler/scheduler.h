@@ -82,9 +82,9 @@ class Scheduler final : private WaitingLine::Host {
   // those of a new request for the same tokens. An error (kInvalid, with what is allowed) changes
   // nothing.
 
-  // Drops the last tokens of a Generate, generated ones and then the prompt's, and puts others
-  // behind the rest. Those are reported like drawn ones, count as generated and end nothing; one
-  // at least is drawn behind them. REQUIRES: num_dropped >= 0.
+  // Drops the last tokens of a Generate, generated ones and then the prompt's, and appends others
+  // to the rest. Those are reported like drawn ones, count as generated and end nothing; at least
+  // one is drawn after them. REQUIRES: num_dropped >= 0.
   Result<void> backtrack(StreamKey key, std::int64_t num_dropped,
                          std::span<const TokenId> appended);
   Result<void> append(StreamKey key, std::span<const TokenId> tokens) {
@@ -92,7 +92,7 @@ class Scheduler final : private WaitingLine::Host {
   }
   Result<void> truncate(StreamKey key, int num_dropped) { return backtrack(key, num_dropped, {}); }
 
-  // Of one sequence, over its life.
+  // The most forks of one sequence, over its life.
   static constexpr int kMaxForks = 64;
 
   // Queues a Generate with the tokens of another one so far, generated ones included, which count
@@ -100,7 +100,7 @@ class Scheduler final : private WaitingLine::Host {
   // seed, the number of the fork: 1 is the first). Returns the first event of the fork's stream.
   Result<ForkBegun> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
 
-  // Of a row of a plan that is not committed yet. Null where the sequence has ended, or was set
+  // The sequence of a row of a plan that is not committed yet. Null where it has ended, or was set
   // back, since the plan was made ahead: the row's result is ignored.
   const Sequence* sequence_of(const StepPlan& plan, std::size_t row) const {
     return (&plan == &steps_.ahead().plan ? steps_.ahead() : steps_.current()).sequences[row];

@@ -26,9 +26,9 @@ struct ClientAccount {
   int num_running = 0;      // of those
 };
 
-// A sequence's row in the step that is being executed, while the one behind it is planned.
+// A sequence's row in the step that is being executed, while the next one is planned.
 struct RowInFlight {
-  int row = -1;  // of that plan; none
+  int row = -1;  // of that plan; -1: none
   int num_tokens = 0;
   int num_logits = 0;
   bool draws = false;
@@ -78,7 +78,7 @@ struct Sequence {
   int num_resumed = 0;                 // of the prompt's last tokens, those that count as generated
   std::shared_ptr<StopChecker> stops;  // null: none
   std::shared_ptr<const MaskSource> mask_source;  // null: none
-  // It is held behind each token that it draws, until a program has decided how it goes on.
+  // It is held after each token that it draws, until a program has decided how it goes on.
   bool is_controlled = false;
   bool is_held = false;        // running or waiting, but no plan gives it a row
   bool awaits_recall = false;  // a Score: more of it may be known, see Scheduler::set_recalls()
@@ -88,8 +88,8 @@ struct Sequence {
   bool is_end_withheld = false;
   std::shared_ptr<const LogitBias> own_bias;
   int num_generated_max = 0;  // max_tokens after clamping to the context
-  // Tokens behind the prompt that were reported. Others follow: of a Score, and of a Generate those
-  // that were forced or appended.
+  // Tokens after the prompt that were reported. A Score has others after these, and a Generate
+  // those that were forced or appended.
   int num_emitted = 0;
   int forced_end = 0;       // of the tokens that are not reported, those before here were forced
   int num_backtracked = 0;  // tokens that the client knows and that were dropped; not yet reported

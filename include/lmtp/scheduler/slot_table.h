@@ -82,8 +82,8 @@ class SlotTable {
     }
   }
   // The tokens that a step drew are known now, and so are the drafts among them: the refused ones
-  // are forgotten, and what was drawn behind them leaves the result. What was drawn behind the end
-  // of a sequence, or behind a row that was skipped, is passed over.
+  // are forgotten, and what was drawn after them leaves the result. What was drawn after the end of
+  // a sequence, or after a row that was skipped, is passed over.
   void append(const std::vector<SlotDraw>& draws, StepResult& result) {
     LMTP_CHECK(draws.size() == result.rows.size(), draws.size(), result.rows.size());
     for (std::size_t i = 0; i < draws.size(); ++i) {

@@ -81,8 +81,8 @@ class StepBudget {
   const FairShares& shares_;
   int prefill_left_ = 0;  // tokens that may still be planned for prefills
   int cached_left_ = 0;   // the same for almost cached sequences
-  // Of prefill_left_, for prompts that wait: what no running prefill needs, and what the oldest one
-  // leaves to those that are shorter than all running ones.
+  // The parts of prefill_left_ for prompts that wait: what no running prefill needs, and what the
+  // oldest one leaves to those that are shorter than all running ones.
   int prefill_spare_ = 0;
   int prefill_yield_ = 0;
   int shortest_prefill_ = 0;  // of the running ones

@@ -46,7 +46,7 @@ struct SlotStart {
   SamplingParams params;
 };
 
-// Tokens behind those that are known, and not drawn by a step.
+// Tokens after those that are known, which no step drew.
 struct SlotTokens {
   int slot = -1;
   std::vector<TokenId> tokens;
@@ -90,7 +90,7 @@ struct PlanRow {
   // The last num_drafts of these tokens are not the sequence's: StepPlan::drafts guesses that they
   // will be drawn. num_logits - num_scored is one more, or 0 or 1 where there are none.
   int num_drafts = 0;
-  // Of a plan made ahead: the row of the plan before it that samples this row's one input token,
+  // In a plan made ahead: the row of the plan before it that samples this row's one input token,
   // which is not known yet; else -1.
   int input_row = -1;
 
@@ -99,7 +99,7 @@ struct PlanRow {
 
 // The first num_tokens tokens of block `from` are copied to block `to` before anything is written
 // to one, in every layer: a hit inside a block that another sequence goes on writing; or a block
-// that goes to the host, or comes back, whose blocks are numbered behind the others.
+// that goes to the host, or comes back, whose blocks are numbered after the others.
 struct BlockCopy {
   BlockId from = kNoBlock;
   BlockId to = kNoBlock;
@@ -197,7 +197,7 @@ struct RowResult {
   bool skipped = false;
   // Nothing was drawn (RowMask::kHeld): `tokens` has the scored ones alone.
   bool held = false;
-  // What is put behind the token that it drew (NextTokens), by whoever had its mask made.
+  // Appended to the token that it drew (NextTokens), by whoever had its mask made.
   std::vector<TokenId> forced = {};
 };
 

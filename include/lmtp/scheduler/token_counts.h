@@ -34,7 +34,7 @@ class TokenCounts {
   }
 
   std::size_t num_counted() const { return num_counted_; }
-  // Of tokens that occur, ascending ids.
+  // The tokens that occur, in ascending order.
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:

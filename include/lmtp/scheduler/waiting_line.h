@@ -76,7 +76,7 @@ class WaitingLine {
   void set_time(KeptPlaces::Clock::time_point now) { now_ = now; }
   // A stream has ended, and its client may go on with it.
   void keep_place(const Sequence& sequence);
-  // Whether a new sequence goes on with such a stream. Each is found once.
+  // Sets Sequence::keeps_place: a new sequence goes on with such a stream. Each is found once.
   void take_place(Sequence& sequence);
 
   // Looks for the longest cached prefix, and notes how long it is (Sequence::num_cached_hint).
@@ -92,7 +92,7 @@ class WaitingLine {
   // Sequences that may be admitted, the best last, without regard to what their clients were
   // served.
   std::vector<Sequence*> candidates(std::int64_t step) const;
-  // In the order in which all would be admitted if nothing else came.
+  // The order in which all of them would be admitted if nothing else came.
   std::vector<StreamKey> order(std::int64_t step) const;
 
   // A plan begins. Then close() where it preempted a sequence for want of blocks: only those of (2)
