@@ -26,7 +26,7 @@ void Engine::Impl::step() {
   if (steps.empty()) {
     const scheduler::StepPlan& plan = this->plan();
     if (plan.empty()) {
-      if (scheduler->lacks_recalls()) return give_known();
+      if (scheduler->lacks_recalls()) return deliver_cached_scores();
       if (scheduler->num_held() > 0) return wait_for_answers();
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
       log::error("the scheduler found no way to go on");
@@ -92,7 +92,7 @@ const scheduler::StepPlan& Engine::Impl::plan_ahead() {
 }
 
 // Only Scores are there that are known. Their clients are given time to read.
-void Engine::Impl::give_known() {
+void Engine::Impl::deliver_cached_scores() {
   deliver();
   apply_all(inbox->queue.wait_drain_until(Clock::now() + kRecallPause));
   scheduler->set_recalls(kRecallsMax);

@@ -65,7 +65,7 @@ struct Engine::Impl : private ControlledStreams::Host {
   void commit();
   void start_ahead();
   void wait_for_answers();
-  void give_known();
+  void deliver_cached_scores();
   Result<void> finish();
   void trace_step(const StartedStep& step, bool failed, Clock::time_point since,
                   Clock::time_point now);

@@ -86,7 +86,7 @@ class SchedulerDriver {
   bool step(const scheduler::StepLimits& limits = {}, bool may_start_ahead = true) {
     if (num_started_ == 0) {
       const scheduler::StepPlan& plan = scheduler_.plan(limits);
-      if (plan.empty()) return give_known();
+      if (plan.empty()) return give_cached_scores();
       if (const Result<void> started = start(plan); !started) {
         abort(started.error());
         return true;
@@ -136,7 +136,7 @@ class SchedulerDriver {
   const std::vector<scheduler::SequenceNotice>& notices() const { return notices_; }
 
  private:
-  bool give_known() {
+  bool give_cached_scores() {
     if (!scheduler_.lacks_recalls()) return false;
     scheduler_.set_recalls(1000);
     take(scheduler_.recall_more());
