@@ -35,9 +35,11 @@ endif()
 # __FILE__ and debug information name files below the repository.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
+# One thread: mold with libtbb 2021.9 or older, as Debian 12 has them, hangs at times on a machine
+# that is busy (https://github.com/NixOS/nixpkgs/issues/301387); a link takes 0.2 s either way.
 find_program(LMTP_MOLD mold)
 if(LMTP_MOLD)
-  add_link_options(-fuse-ld=mold)
+  add_link_options(-fuse-ld=mold -Wl,--no-threads)
 endif()
 
 set(LMTP_DEBUG_CHECKS false)

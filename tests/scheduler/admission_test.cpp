@@ -90,7 +90,8 @@ TEST(FairSharesTest, TheYoungestOfTheClientThatRunsMostIsTheVictim) {
 
 class StepBudgetTest : public ::testing::Test {
  protected:
-  // Of step 5. A waiting sequence has its whole prompt to compute but for what the hint says.
+  // A sequence of step 5. A waiting sequence has its whole prompt to compute but for what the hint
+  // says.
   Sequence& add(std::vector<Sequence*>& to, int length, ConnectionId client = 1) {
     const auto id = static_cast<StreamId>(sequences_.size() + 1);
     sequences_.push_back(std::make_unique<Sequence>(sequence_of(id, 0, length, client)));

@@ -82,7 +82,7 @@ std::string schema_row(const SamplingParam& param) {
   return "        \"" + std::string(param.name) + "\": " + json_text(schema_of(param)) + ",\n";
 }
 
-// Of a FORK's `params`, each of which is as GENERATE has it.
+// A row of FORK's `params`, each of which is as GENERATE has it.
 std::string change_row(const SamplingParam& param) {
   const std::string name(param.name);
   const bool is_last = &param == &kSamplingTable.back();

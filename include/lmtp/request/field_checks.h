@@ -71,7 +71,7 @@ class FieldChecks {
                                 const ParamRange& range);
   // A whole number of 64 bits; a negative one is read as its two's complement.
   std::optional<std::uint64_t> as_seed(std::string_view field, const FieldValue& value);
-  // Of 1 to `bytes_max` bytes; "": it is not.
+  // Text of 1 to `bytes_max` bytes; "" where the field has an error.
   std::string as_short_text(std::string_view field, const FieldValue& value, std::size_t bytes_max);
 
   // Such texts, or one alone.
