@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "generation/forced_calls.h"
+#include "generation/reply_formats.h"
 #include "openai/request.h"
 
 namespace lmtp::server {

@@ -32,7 +32,7 @@ HTTP_SOURCES = [
     "src/constraint/excluding_schemas.cpp", "src/constraint/negated_schema.cpp",
     "src/constraint/schema_forms.cpp",
     "src/server/access/key_file.cpp", "src/server/generation/encode_text.cpp",
-    "src/server/generation/forced_calls.cpp", "src/server/generation/fresh.cpp",
+    "src/server/generation/reply_formats.cpp", "src/server/generation/fresh.cpp",
     "src/server/generation/json_fields.cpp", "src/server/generation/read_grammar.cpp",
     "src/server/generation/schema_reading.cpp",
     "src/server/http/message.cpp", "src/server/http/routes.cpp", "src/server/net/mailroom.cpp",

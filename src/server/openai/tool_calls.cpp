@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "generation/forced_calls.h"
+#include "generation/reply_formats.h"
 #include "generation/schema_reading.h"
 #include "lmtp/constraint/schema_forms.h"
 #include "request.h"

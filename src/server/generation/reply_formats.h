@@ -1,4 +1,4 @@
-// The reply format of a chat that must call a function: a grammar keeps the text to one call.
+// The formats of replies: what readers make of texts, by what the texts are known to be.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lmtp::server {
 
-// The calls that a text may be: an opening, the arguments as JSON, and the closing.
+// A grammar keeps the text to one of these calls: an opening, the arguments as JSON, the closing.
 struct ForcedCalls {
   struct Call {
     std::string opening;

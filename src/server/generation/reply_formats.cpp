@@ -1,4 +1,4 @@
-#include "forced_calls.h"
+#include "reply_formats.h"
 
 #include <algorithm>
 #include <utility>
