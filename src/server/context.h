@@ -2,6 +2,8 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <ctime>
+#include <string>
 #include <utility>
 
 #include "access/key_ring.h"
@@ -49,7 +51,9 @@ struct ServerContext {
   ControllerRules controllers;
   Dispatcher dispatcher;
   GenerationContext generation;
-  HttpRoutes routes;  // not changed once the io threads run
+  HttpRoutes routes;    // not changed once the io threads run
+  std::string openapi;  // the answer to GET /openapi.json; neither is this
+  const std::time_t started = std::time(nullptr);
   MemoryLimit read_buffers;
   MemoryLimit write_queues;
   ReadPace read_pace;

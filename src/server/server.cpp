@@ -11,19 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "aici/routes.h"
 #include "context.h"
 #include "http/http_session.h"
 #include "http/message.h"
-#include "http/metrics.h"
-#include "http/pages.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 #include "lmtp/line_session.h"
-#include "lmtp/session.h"
 #include "net/listener.h"
-#include "openai/routes.h"
-#include "tgi/routes.h"
+#include "route_table.h"
 
 namespace lmtp::server {
 namespace {
@@ -103,13 +98,7 @@ struct Server::Impl {
         local(std::make_shared<Listener>(context->io, [context = context](Socket socket) {
           serve_socket(context, std::move(socket), nullptr);
         })) {
-    add_pages(context->routes, context->tls.enabled(), models, context->options.version,
-              context->keys.is_required());
-    add_metrics(context->routes, models, context->mailroom, context->options.metrics_aliases);
-    add_openai(*context);
-    add_tgi(*context);
-    add_aici(*context);
-    context->routes.websocket("/", start_session);
+    add_routes(*context);
   }
 
   Result<void> open() {

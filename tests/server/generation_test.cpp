@@ -97,8 +97,8 @@ struct Serving {
     running.emplace(
         std::move(model), ServerOptions(), [this](HttpRoutes& routes, registry::Registry& models) {
           context.emplace(GenerationContext{models, encoder, waiting});
-          routes.post("/lines", 1 << 20,
-                      [this](const HttpRequest& http, const auto& r) { answer(http, r); });
+          routes.add({"POST", "/lines", 1 << 20,
+                      [this](const HttpRequest& http, const auto& r) { answer(http, r); }});
         });
   }
   // The engine's sinks go before the encoder and the context.

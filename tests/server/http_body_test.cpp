@@ -25,9 +25,9 @@ constexpr const char* kChunked = "Transfer-Encoding: chunked\r\n";
 
 // POST /echo answers with what it is sent behind its query.
 void add_echo(HttpRoutes& routes, registry::Registry& /*models*/) {
-  routes.post("/echo", kLimit, [](const HttpRequest& request, const auto& responder) {
-    responder->send({200, "text/plain", request.query + request.body});
-  });
+  routes.add({"POST", "/echo", kLimit, [](const HttpRequest& request, const auto& responder) {
+                responder->send({200, "text/plain", request.query + request.body});
+              }});
 }
 
 std::string chunk(const std::string& bytes) {
@@ -181,9 +181,9 @@ TEST_P(HttpBody, OneThatStallsIsToldSo) {
 // What stands around the bytes counts too.
 TEST_P(HttpBody, ChunksThatAreNearlyAllExtensionAreRefused) {
   Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
-    routes.post("/echo", 1000, [](const HttpRequest& request, const auto& responder) {
-      responder->send({200, "text/plain", request.body});
-    });
+    routes.add({"POST", "/echo", 1000, [](const HttpRequest& request, const auto& responder) {
+                  responder->send({200, "text/plain", request.body});
+                }});
   });
   const std::string head = http_request("POST /echo", "", kChunked);
   std::string bytewise, extended;

@@ -75,9 +75,10 @@ void stream_tokens(registry::Registry& models, const HttpRequest& http,
 }
 
 void add_tokens(HttpRoutes& routes, registry::Registry& models) {
-  routes.post("/tokens", 100, [&models](const HttpRequest& request, const ResponderPtr& responder) {
-    stream_tokens(models, request, responder);
-  });
+  routes.add({"POST", "/tokens", 100,
+              [&models](const HttpRequest& request, const ResponderPtr& responder) {
+                stream_tokens(models, request, responder);
+              }});
 }
 
 std::string events_of(int num_tokens) {
@@ -172,11 +173,11 @@ struct Flood {
   Running::AddRoutes routes() {
     return [this](HttpRoutes& routes, registry::Registry& models) {
       add_tokens(routes, models);
-      routes.get("/flood", [this](const HttpRequest&, const ResponderPtr& responder) {
-        responder->begin({200, "text/plain", ""});
-        responder->on_gone([this] { gone.set_value(); });
-        pump(responder, std::string(10'000, 'x'));
-      });
+      routes.add({"GET", "/flood", 0, [this](const HttpRequest&, const ResponderPtr& responder) {
+                    responder->begin({200, "text/plain", ""});
+                    responder->on_gone([this] { gone.set_value(); });
+                    pump(responder, std::string(10'000, 'x'));
+                  }});
     };
   }
 };
@@ -218,9 +219,9 @@ struct HeldAnswer {
 
   Running::AddRoutes routes() {
     return [this](HttpRoutes& routes, registry::Registry&) {
-      routes.get("/held", [this](const HttpRequest&, const ResponderPtr& responder) {
-        asked.set_value(responder);
-      });
+      routes.add({"GET", "/held", 0, [this](const HttpRequest&, const ResponderPtr& responder) {
+                    asked.set_value(responder);
+                  }});
     };
   }
 };
@@ -293,14 +294,14 @@ TEST_P(HttpStream, OthersAreWhoeverHasRequestsUnderWay) {
 
 TEST_P(HttpStream, AHandlerThatForgetsToAnswerDoesNotKeepItsClientWaiting) {
   Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
-    routes.get("/none", [](const HttpRequest&, const ResponderPtr&) {});
-    routes.get("/half", [](const HttpRequest&, const ResponderPtr& responder) {
-      responder->begin({200, "text/plain", ""});
-      responder->write("half");
-    });
-    routes.get("/throws", [](const HttpRequest&, const ResponderPtr&) {
-      throw std::bad_alloc();  // as where no memory is left
-    });
+    routes.add({"GET", "/none", 0, [](const HttpRequest&, const ResponderPtr&) {}});
+    routes.add({"GET", "/half", 0, [](const HttpRequest&, const ResponderPtr& responder) {
+                  responder->begin({200, "text/plain", ""});
+                  responder->write("half");
+                }});
+    routes.add({"GET", "/throws", 0, [](const HttpRequest&, const ResponderPtr&) {
+                  throw std::bad_alloc();  // as where no memory is left
+                }});
   });
   HttpClient client(running.server.port());
   client.send(http_request("GET /none"));
@@ -319,26 +320,27 @@ TEST_P(HttpStream, AHandlerThatAnswersOutOfTurnCostsItsClientAlone) {
   std::promise<void> gone;
   Running running({}, {}, [&](HttpRoutes& routes, registry::Registry& models) {
     add_tokens(routes, models);
-    routes.get("/again", [&](const HttpRequest&, const ResponderPtr& responder) {
-      responder->on_gone([&] { gone.set_value(); });
-      try {
-        responder->begin({200, "text/plain", ""});
-        responder->write("half");
-        throw std::bad_alloc();
-      } catch (const std::exception&) {
-        responder->send({500, "text/plain", ""});
-        responder->write("to nobody");
-        responder->end();
-      }
-    });
-    routes.get("/twice", [](const HttpRequest&, const ResponderPtr& responder) {
-      responder->begin({200, "text/plain", ""});
-      responder->begin({200, "text/plain", ""});
-    });
-    routes.get("/write", [](const HttpRequest&, const ResponderPtr& responder) {
-      responder->write("early");
-    });
-    routes.get("/end", [](const HttpRequest&, const ResponderPtr& responder) { responder->end(); });
+    routes.add({"GET", "/again", 0, [&](const HttpRequest&, const ResponderPtr& responder) {
+                  responder->on_gone([&] { gone.set_value(); });
+                  try {
+                    responder->begin({200, "text/plain", ""});
+                    responder->write("half");
+                    throw std::bad_alloc();
+                  } catch (const std::exception&) {
+                    responder->send({500, "text/plain", ""});
+                    responder->write("to nobody");
+                    responder->end();
+                  }
+                }});
+    routes.add({"GET", "/twice", 0, [](const HttpRequest&, const ResponderPtr& responder) {
+                  responder->begin({200, "text/plain", ""});
+                  responder->begin({200, "text/plain", ""});
+                }});
+    routes.add({"GET", "/write", 0, [](const HttpRequest&, const ResponderPtr& responder) {
+                  responder->write("early");
+                }});
+    routes.add({"GET", "/end", 0,
+                [](const HttpRequest&, const ResponderPtr& responder) { responder->end(); }});
   });
   for (const char* line : {"GET /again", "GET /twice", "GET /write", "GET /end"}) {
     HttpClient client(running.server.port());
@@ -354,10 +356,10 @@ TEST_P(HttpStream, AHandlerThatAnswersOutOfTurnCostsItsClientAlone) {
 // It is called while an exception is handled, and from a destructor.
 TEST_P(HttpStream, AnOnGoneThatThrowsIsLogged) {
   Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
-    routes.get("/throws", [](const HttpRequest&, const ResponderPtr& responder) {
-      responder->on_gone([] { throw std::runtime_error("the second"); });
-      throw std::runtime_error("the first");
-    });
+    routes.add({"GET", "/throws", 0, [](const HttpRequest&, const ResponderPtr& responder) {
+                  responder->on_gone([] { throw std::runtime_error("the second"); });
+                  throw std::runtime_error("the first");
+                }});
   });
   ::testing::internal::CaptureStderr();
   HttpClient client(running.server.port());

@@ -40,7 +40,7 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
   registry::Registry models(std::move(factory), registry::AutoOptions{});
   EXPECT_EQ(health(models).status, 200);
   EXPECT_EQ(health(models).body, "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
-  EXPECT_NE(landing_page("box", false, models, "1").body.find("Now: none."), std::string::npos);
+  EXPECT_NE(landing_page("box", false, models, {}).body.find("Now: none."), std::string::npos);
   const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
   Request wanted;
   wanted.sink = sink;
@@ -50,7 +50,7 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
   sink->wait_done(0);
   EXPECT_EQ(health(models).body,
             "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": [\"<one>\"]}\n");
-  EXPECT_NE(landing_page("box", false, models, "1").body.find("<code>&lt;one&gt;</code> ready"),
+  EXPECT_NE(landing_page("box", false, models, {}).body.find("<code>&lt;one&gt;</code> ready"),
             std::string::npos);
   models.stop(0);
   EXPECT_EQ(health(models).status, 503);
@@ -58,20 +58,25 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
 
 TEST(Http, ThePageSaysHowToConnectAndEscapesTheHost) {
   const auto models = lmtp::testing::make_fake_models();
-  const HttpResponse page = landing_page("box:8080", false, *models, "1.2.3");
+  ServerOptions options;
+  options.version = "1.2.3";
+  const HttpResponse page = landing_page("box:8080", false, *models, options);
   EXPECT_EQ(page.status, 200);
   EXPECT_NE(page.body.find("ws://box:8080/"), std::string::npos);
   EXPECT_NE(page.body.find("lmtp-serve 1.2.3"), std::string::npos);
   EXPECT_NE(page.body.find("<code>fake</code>"), std::string::npos);
+  EXPECT_NE(page.body.find("<tr><td>POST<td><code>/v1/run</code><td>AICI<td>docs/http.md"),
+            std::string::npos);
+  EXPECT_EQ(page.body.find("lora_adapter"), std::string::npos) << "is not served";
   EXPECT_EQ(page.body.find('$'), std::string::npos) << "a placeholder is left";
 
-  const HttpResponse escaped = landing_page("\"><script>$HOST", false, *models, "1");
+  const HttpResponse escaped = landing_page("\"><script>$HOST", false, *models, {});
   EXPECT_EQ(escaped.body.find("<script"), std::string::npos);
 }
 
 TEST(Http, ARouteIsFoundByMethodAndPathAndTheRestIsRefused) {
   HttpRoutes routes;
-  routes.get("/a", nullptr);
+  routes.add({"GET", "/a", 0, nullptr});
   EXPECT_EQ(routes.find("HEAD", "/a"), routes.find("GET", "/a"));
   EXPECT_EQ(routes.find("GET", "/a")->max_body_bytes, 0U);
   for (const char* path : {"", "/", "/A", "/a/", "//a", "/a?x"}) {
@@ -85,9 +90,9 @@ TEST(Http, ARouteIsFoundByMethodAndPathAndTheRestIsRefused) {
     EXPECT_EQ(refusal.fields.at(0).value, "GET, HEAD");
     EXPECT_EQ(refusal.body, "Allowed are GET and HEAD; LMTP is spoken over a WebSocket at /.\n");
   }
-  routes.post("/b", 10, nullptr);
-  routes.post("/c", 20, nullptr);
-  routes.get("/c", nullptr);
+  routes.add({"POST", "/b", 10, nullptr});
+  routes.add({"POST", "/c", 20, nullptr});
+  routes.add({"GET", "/c", 0, nullptr});
   EXPECT_EQ(routes.find("POST", "/b")->max_body_bytes, 10U);
   EXPECT_EQ(routes.find("POST", "/c")->max_body_bytes, 20U);
   EXPECT_EQ(routes.refusal("POST", "/").status, 404);

@@ -44,8 +44,8 @@ void add_routes(HttpRoutes& routes, registry::Registry& /*models*/) {
     }
     responder->send({200, "text/plain", said + "?" + request.query});
   };
-  routes.get("/v1/who", who);
-  routes.post("/who", 1000, who);
+  routes.add({"GET", "/v1/who", 0, who});
+  routes.add({"POST", "/who", 1000, who});
 }
 
 class Keys : public ::testing::Test {

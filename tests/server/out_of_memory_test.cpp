@@ -94,9 +94,9 @@ TEST(OutOfMemory, ABodyIsFreedWithItsAnswer) {
   g_is_exempt = true;
   g_is_scarce = false;
   Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
-    routes.post("/size", 200'000, [](const HttpRequest& request, const auto& responder) {
-      responder->send({200, "text/plain", std::to_string(request.body.size())});
-    });
+    routes.add({"POST", "/size", 200'000, [](const HttpRequest& request, const auto& responder) {
+                  responder->send({200, "text/plain", std::to_string(request.body.size())});
+                }});
   });
   std::vector<std::unique_ptr<HttpClient>> clients;
   const auto ask_all = [&](const std::string& body) {

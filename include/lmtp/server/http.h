@@ -27,7 +27,7 @@ struct HttpField {
 struct HttpRequest {
   std::string method;             // as sent; the handler of GET gets HEAD too
   std::string path;               // of the target, up to the '?'
-  std::string query;              // behind it, without a key
+  std::string query;              // after the '?', without a key
   std::vector<HttpField> fields;  // of the header, in their order, without keys
   std::string body;               // empty where the route takes none
 
@@ -97,12 +97,12 @@ using HttpHandler = std::function<void(HttpRequest, const std::shared_ptr<HttpRe
 enum class Right { kNone, kKey, kAdmin };
 
 struct HttpRoute {
-  std::string method;
+  std::string method;  // "GET" is HEAD, too: the same without the body
   std::string path;
   std::size_t max_body_bytes = 0;  // longer ones are refused with 413; 0: a body is not read
   HttpHandler handler;
   Right right = Right::kKey;
-  bool takes_below = false;  // any path that begins with `path`, where it is nobody's own
+  bool takes_below = false;  // all paths that begin with `path` and have no route of their own
 };
 
 // The body of a refusal, as JSON.
@@ -111,28 +111,25 @@ using ErrorBody = std::string (*)(int status, std::string_view sentence);
 struct WebSocketUpgrade;  // src/server/http/upgrade.h
 using UpgradeHandler = std::function<void(WebSocketUpgrade&)>;
 
-// What the server answers: one row a method and path. Owner: the server. Filled before it starts
-// and not changed from then on; its handlers run on any io thread, several at a time.
+// The routes of a server. Owner: the server. Filled before it starts and not changed from then on;
+// handlers run on any io thread, several at a time.
 class HttpRoutes {
  public:
-  // HEAD too: the same without the body.
-  void get(std::string path, HttpHandler handler, Right right = Right::kKey);
-  void post(std::string path, std::size_t max_body_bytes, HttpHandler handler,
-            Right right = Right::kKey);
-  // All paths that begin with that one.
-  void get_below(std::string path, HttpHandler handler, Right right = Right::kKey);
+  // REQUIRES: no other route has its method and path.
+  void add(HttpRoute route);
   // `target` is compared whole, with its query; a key in it left out.
   void websocket(std::string target, UpgradeHandler handler);
 
-  // Null: there is none.
+  // Null: there is no such route.
   const HttpRoute* find(std::string_view method, std::string_view path) const;
   const UpgradeHandler* find_websocket(std::string_view target) const;
-  // "GET, HEAD, POST": what is taken there; empty: there is nothing.
+  // The methods that the path takes, as "GET, HEAD, POST"; empty: it has no route.
   std::string methods(std::string_view path) const;
-  // Where find() gives none: 405 for a method that is not taken there or anywhere, else 404.
+  // The answer where find() gives none: 404, or 405 where the path takes other methods or no path
+  // takes this method.
   HttpResponse refusal(std::string_view method, std::string_view path) const;
 
-  // What the server itself refuses on paths that begin with that one has such a body.
+  // The body of the server's own refusals on paths that begin with `path`.
   void error_bodies(std::string path, ErrorBody body);
   HttpResponse with_error_body(std::string_view path, HttpResponse refusal) const;
 

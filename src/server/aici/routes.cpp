@@ -1,7 +1,6 @@
 #include "routes.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,23 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "context.h"
 #include "error.h"
 #include "generation/controllers.h"
 #include "generation/json_fields.h"
-#include "generation/read_body.h"
 #include "http/message.h"
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/json.h"
 #include "lmtp/protocol/message.h"
-#include "lmtp/wasm/wasm.h"
 #include "run.h"
 
 namespace lmtp::server {
 namespace {
-
-using Responder = std::shared_ptr<HttpResponder>;
-
-constexpr std::size_t kTagsBodyMax = std::size_t{64} << 10;
 
 std::string model_of(std::string_view query) {
   constexpr std::string_view kName = "model=";
@@ -37,10 +31,10 @@ std::string model_of(std::string_view query) {
   return {};
 }
 
-// What runs the controllers of the model that is meant. Where there is none the client has been
-// told, and it is null.
+// The runtime of the controllers of the model that the query names. Null where there is none; then
+// the client has its answer.
 std::shared_ptr<aici::Runtime> runtime_of(const ServerContext& context, const HttpRequest& http,
-                                          const Responder& responder) {
+                                          const ResponderPtr& responder) {
   auto runtime =
       runtime_for(context.generation.models, model_of(http.query), responder->caller().get());
   if (runtime) return std::move(*runtime);
@@ -48,22 +42,16 @@ std::shared_ptr<aici::Runtime> runtime_of(const ServerContext& context, const Ht
   return nullptr;
 }
 
-bool refuses_uploads(const ServerContext& context, const Responder& responder) {
+bool refuses_uploads(const ServerContext& context, const ResponderPtr& responder) {
   const Result<void> taken = check_uploads(context.controllers);
   if (taken) return false;
   responder->send(aici_refusal(403, taken.error().message));
   return true;
 }
 
-bool refuses_type(const HttpRequest& http, const Responder& responder) {
-  if (is_json(http)) return false;
-  responder->send(aici_refusal(415, "Content-Type: allowed is application/json"));
-  return true;
-}
-
-// Answers with what `to_json` makes of it.
+// Answers with `to_json` of the result.
 template <typename T>
-aici::Runtime::Done<Result<T>> send_to(const Responder& responder, OrderedJson (*to_json)(T)) {
+aici::Runtime::Done<Result<T>> send_to(const ResponderPtr& responder, OrderedJson (*to_json)(T)) {
   return [responder, to_json](Result<T> done) {
     HttpResponse response =
         done ? HttpResponse{200, "application/json", json_text(to_json(std::move(*done))) + "\n"}
@@ -74,7 +62,13 @@ aici::Runtime::Done<Result<T>> send_to(const Responder& responder, OrderedJson (
   };
 }
 
-void upload(const ServerContext& context, HttpRequest http, const Responder& responder) {
+}  // namespace
+
+HttpResponse aici_wrong_type() {
+  return aici_refusal(415, "Content-Type: allowed is application/json");
+}
+
+void aici_upload(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   if (refuses_uploads(context, responder)) return;
   if (const auto runtime = runtime_of(context, http, responder)) {
     runtime->upload(std::move(http.body), auth_of(responder->caller().get()),
@@ -82,55 +76,39 @@ void upload(const ServerContext& context, HttpRequest http, const Responder& res
   }
 }
 
-void set_tags(const ServerContext& context, const HttpRequest& http, const Responder& responder) {
-  if (refuses_type(http, responder) || refuses_uploads(context, responder)) return;
-  const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
-  if (!root) return responder->send(aici_error(root.error(), false));
-  JsonFields fields(*root);
-  const std::string* const module = fields.text("module_id");
-  std::vector<std::string> tags =
-      fields.strings("tags", protocol::kMaxTags, protocol::kMaxTagBytes);
-  if (module == nullptr) fields.fail("module_id", "is missing; allowed is what the upload gave");
-  if (tags.empty()) fields.fail("tags", "is missing; allowed is a list of names");
-  if (fields.failed() || module == nullptr) {
-    return responder->send(aici_error(fields.error(), false));
-  }
-  if (const auto runtime = runtime_of(context, http, responder)) {
-    runtime->set_tags(*module, std::move(tags), auth_of(responder->caller().get()),
-                      send_to(responder, tags_json));
-  }
+Then aici_set_tags(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  return [&context, http = std::move(http), responder] {
+    if (refuses_uploads(context, responder)) return;
+    const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
+    if (!root) return responder->send(aici_error(root.error(), false));
+    JsonFields fields(*root);
+    const std::string* const module = fields.text("module_id");
+    std::vector<std::string> tags =
+        fields.strings("tags", protocol::kMaxTags, protocol::kMaxTagBytes);
+    if (module == nullptr) fields.fail("module_id", "is missing; allowed is what the upload gave");
+    if (tags.empty()) fields.fail("tags", "is missing; allowed is a list of names");
+    if (fields.failed() || module == nullptr) {
+      return responder->send(aici_error(fields.error(), false));
+    }
+    if (const auto runtime = runtime_of(context, http, responder)) {
+      runtime->set_tags(*module, std::move(tags), auth_of(responder->caller().get()),
+                        send_to(responder, tags_json));
+    }
+  };
 }
 
-void get_tags(const ServerContext& context, const HttpRequest& http, const Responder& responder) {
+void aici_tags(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   if (const auto runtime = runtime_of(context, http, responder)) {
     runtime->get_tags(send_to(responder, tags_json));
   }
 }
 
-void run(ServerContext& context, HttpRequest http, const Responder& responder) {
-  if (refuses_type(http, responder)) return;
-  read_body(context, std::move(http), responder, [&context, responder](const HttpRequest& whole) {
-    return [&context, responder, request = read_run(whole.body)]() mutable {
-      if (request) return answer_run(context, std::move(*request), responder);
-      context.generation.models.refusals().add(request.error().code);
-      responder->send(aici_error(request.error(), false));
-    };
-  });
-}
-
-}  // namespace
-
-void add_aici(ServerContext& context) {
-  const auto with = [&context](auto handler) {
-    // Some move from it. NOLINTNEXTLINE(performance-unnecessary-value-param)
-    return [&context, handler](HttpRequest http, const Responder& responder) {
-      handler(context, std::move(http), responder);
-    };
+Then aici_run(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  return [&context, responder, request = read_run(http.body)]() mutable {
+    if (request) return answer_run(context, std::move(*request), responder);
+    context.generation.models.refusals().add(request.error().code);
+    responder->send(aici_error(request.error(), false));
   };
-  context.routes.post("/v1/controllers", wasm::kModuleBytesMax, with(upload), Right::kAdmin);
-  context.routes.post("/v1/controllers/tags", kTagsBodyMax, with(set_tags));
-  context.routes.get("/v1/controllers/tags", with(get_tags));
-  context.routes.post("/v1/run", context.options.max_message_bytes, with(run));
 }
 
 }  // namespace lmtp::server

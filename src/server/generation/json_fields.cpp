@@ -52,6 +52,7 @@ Result<std::vector<TokenId>> token_ids(const Json& value) {
 }
 
 const Json* JsonFields::find(std::string_view field) const {
+  if (on_find != nullptr) on_find(field);
   const Json* value = find_json(object_, field);
   if (value != nullptr) found_.push_back(value);
   return value;

@@ -34,6 +34,9 @@ class JsonFields : public FieldChecks {
  public:
   explicit JsonFields(const Json& object) : object_(object) {}
 
+  // For a test, which is told the name of each field that is looked up. Set while nothing is read.
+  static inline void (*on_find)(std::string_view field) = nullptr;
+
   // Null: absent.
   const Json* find(std::string_view field) const;
   // The same; "" counts as absent, too, as for all fields below that are no texts: programs with a

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "context.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 #include "lmtp/engine/metric_table.h"
@@ -166,16 +167,11 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
   return prometheus::TextSerializer().Serialize(families);
 }
 
-void add_metrics(HttpRoutes& routes, const registry::Models& models, const Mailroom& mailroom,
-                 MetricsAliases aliases) {
-  routes.get(
-      "/metrics",
-      [&models, &mailroom, aliases](const HttpRequest& /*request*/, const auto& responder) {
-        responder->send(
-            {200, "text/plain; version=0.0.4; charset=utf-8",
-             metrics_text(models.list(), models.refusals(), aliases, mailroom.num_wakeups())});
-      },
-      Right::kAdmin);
+void answer_metrics(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
+  const registry::Models& models = context.generation.models;
+  responder->send({200, "text/plain; version=0.0.4; charset=utf-8",
+                   metrics_text(models.list(), models.refusals(), context.options.metrics_aliases,
+                                context.mailroom.num_wakeups())});
 }
 
 }  // namespace lmtp::server

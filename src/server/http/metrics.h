@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "lmtp/registry/models.h"
-#include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
-#include "net/mailroom.h"
+#include "route_table.h"
 
 namespace lmtp::server {
 
@@ -18,8 +17,6 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
                          const registry::RefusalCounts& refusals,
                          const MetricsAliases& aliases = {}, std::int64_t num_wakeups = 0);
 
-// GET /metrics. `models` and `mailroom` outlive the routes.
-void add_metrics(HttpRoutes& routes, const registry::Models& models, const Mailroom& mailroom,
-                 MetricsAliases aliases);
+Handle answer_metrics;
 
 }  // namespace lmtp::server

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "context.h"
 #include "lmtp/base/json.h"
 #include "lmtp/model_info.h"
 
@@ -34,7 +35,7 @@ std::string escape_html(std::string_view text) {
   return out;
 }
 
-// $NAME in the page stands for what the request and the model say.
+// Each $NAME is replaced by a value of the request or of the model.
 constexpr std::string_view kPage = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>lmtp-serve</title>
 <style>body{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}
@@ -55,12 +56,16 @@ print(model.generate_sync("Once upon a time", max_tokens=20))</pre>
 SCORE {"stream_id": 2, "model": "$MODEL", "prompt": [40], "scored": [41]}
 MODEL_INFO {"stream_id": 3, "model": "$MODEL"}
 CANCEL {"stream_id": 1}</pre>
+<h2>Over HTTP</h2>
+<p>Described for programs by <a href="/openapi.json">/openapi.json</a>.</p>
+<table>
+$ROUTES</table>
 </body></html>
 )";
 
 std::string code(std::string_view text) { return "<code>" + escape_html(text) + "</code>"; }
 
-// What is served, as a sentence.
+// A sentence that names the served models and their states.
 std::string models_sentence(const registry::Models& models) {
   const std::vector<registry::ModelStatus> all = models.list();
   if (!models.is_auto()) {
@@ -77,7 +82,7 @@ std::string models_sentence(const registry::Models& models) {
   return sentence + (all.empty() ? "none." : ".");
 }
 
-// The model for the examples.
+// The model that the page's examples name.
 registry::ModelDescription example_model(const registry::Models& models) {
   const std::vector<registry::ModelStatus> all = models.list();
   if (!all.empty()) return all.front().description;
@@ -88,17 +93,30 @@ registry::ModelDescription example_model(const registry::Models& models) {
   return unknown;
 }
 
+// The rows of the table of routes.
+std::string route_rows(const ServerOptions& options) {
+  std::string rows;
+  for (const Route& route : route_table()) {
+    if (route.method.empty() || !is_served(route, options)) continue;
+    const std::string_view path = route.path.substr(0, route.path.find("{?"));
+    rows.append("<tr><td>").append(route.method).append("<td>").append(code(path));
+    rows.append("<td>").append(route.api->name).append("<td>docs/").append(route.docs) += '\n';
+  }
+  return rows;
+}
+
 std::string fill_page(std::string_view host, bool is_tls, const registry::Models& models,
-                      std::string_view version) {
+                      const ServerOptions& options) {
   const registry::ModelDescription example = example_model(models);
   const std::string address = escape_html(host.empty() ? "HOST:PORT" : host);
   const std::pair<std::string_view, std::string> values[] = {
-      {"$VERSION", escape_html(version)},
+      {"$VERSION", escape_html(options.version)},
       {"$URL", (is_tls ? "wss://" : "ws://") + address + "/"},
       {"$ENDPOINT", is_tls ? "https://" + address + "/" : address},
       {"$MODELS", models_sentence(models)},
       {"$MODEL", escape_html(example.name)},
       {"$TOKENIZER", escape_html(example.tokenizer)},
+      {"$ROUTES", route_rows(options)},
   };
   std::string page;
   std::string_view rest = kPage;
@@ -120,10 +138,10 @@ std::string fill_page(std::string_view host, bool is_tls, const registry::Models
 }  // namespace
 
 HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Models& models,
-                          std::string_view version) {
+                          const ServerOptions& options) {
   return {200,
           "text/html; charset=utf-8",
-          fill_page(host, is_tls, models, version),
+          fill_page(host, is_tls, models, options),
           {{"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"}}};
 }
 
@@ -151,19 +169,24 @@ HttpResponse health(const registry::Models& models, bool names_models) {
   return {healthy ? 200 : 503, "application/json", json_text(said) + "\n"};
 }
 
-void add_pages(HttpRoutes& routes, bool is_tls, const registry::Models& models,
-               std::string_view version, bool needs_key) {
-  routes.get("/", [is_tls, &models, version = std::string(version)](const HttpRequest& request,
-                                                                    const auto& responder) {
-    const std::string* const host = request.field("Host");
-    responder->send(landing_page(host != nullptr ? *host : "", is_tls, models, version));
-  });
-  routes.get(
-      "/health",
-      [&models, needs_key](const HttpRequest& /*request*/, const auto& responder) {
-        responder->send(health(models, !needs_key || responder->caller()->account != nullptr));
-      },
-      Right::kNone);
+void answer_page(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  const std::string* const host = http.field("Host");
+  responder->send(landing_page(host != nullptr ? *host : "", context.tls.enabled(),
+                               context.generation.models, context.options));
+}
+
+void answer_health(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
+  const bool may_see = !context.keys.is_required() || responder->caller()->account != nullptr;
+  responder->send(health(context.generation.models, may_see));
+}
+
+void answer_ping(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
+  responder->send(health(context.generation.models));
+}
+
+void answer_version(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
+  responder->send(
+      {200, "application/json", json_text({{"version", context.options.version}}) + "\n"});
 }
 
 }  // namespace lmtp::server

@@ -1,23 +1,35 @@
-// What the server itself answers to plain HTTP: the page for people and the state for monitors.
+// The server's own pages: one for people, and its state for monitors.
 #pragma once
 
 #include <string_view>
 
 #include "lmtp/registry/models.h"
 #include "lmtp/server/http.h"
+#include "lmtp/server/server.h"
+#include "route_table.h"
 
 namespace lmtp::server {
 
+// Types of the server's own answers (schemas.h).
+inline constexpr std::string_view kOwnTypes = R"(
+Health
+  status! 'unloaded'|'loading'|'ready'|'failed'|'stopping'|'unavailable'
+  model string
+  loaded string[]
+  error 'unhealthy'
+  error_type 'healthcheck'
+)";
+
 // How to connect, as HTML. `host` as the client called the server; any text.
 HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Models& models,
-                          std::string_view version);
+                          const ServerOptions& options);
 
 // 200 where the server can answer requests, else 503. `names_models`: says which there are.
 HttpResponse health(const registry::Models& models, bool names_models = true);
 
-// GET / and /health, which needs no key, but where there are keys names models only to those who
-// have one. `models` outlives the routes.
-void add_pages(HttpRoutes& routes, bool is_tls, const registry::Models& models,
-               std::string_view version, bool needs_key);
+Handle answer_page;
+Handle answer_health;  // needs no key; with keys, names models only to callers that have one
+Handle answer_ping;
+Handle answer_version;
 
 }  // namespace lmtp::server

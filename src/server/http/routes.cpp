@@ -46,7 +46,7 @@ class PostingSink : public EventSink,
   const Handle handle_;
 };
 
-// What clients ask for that is not here, and what there is in its place.
+// Paths that clients of other servers ask for, and where to find the same here.
 struct Neighbour {
   std::string_view path;
   std::string_view instead;
@@ -66,7 +66,7 @@ constexpr std::array kNeighbours = {
     Neighbour{"/v1/v1/", "the base URL has /v1 once"},
 };
 
-// A sentence, or nothing.
+// A sentence; empty: there is none.
 std::string neighbour_of(std::string_view path) {
   const auto* found = std::ranges::find_if(kNeighbours, [&](const Neighbour& row) {
     return path == row.path || (path.starts_with(row.path) && row.path.ends_with('/'));
@@ -89,19 +89,9 @@ std::shared_ptr<EventSink> make_event_sink(std::shared_ptr<HttpResponder> respon
   return std::make_shared<PostingSink>(std::move(responder), std::move(handle));
 }
 
-void HttpRoutes::get(std::string path, HttpHandler handler, Right right) {
-  LMTP_CHECK(find("GET", path) == nullptr, path);
-  routes_.push_back({"GET", std::move(path), 0, std::move(handler), right});
-}
-
-void HttpRoutes::post(std::string path, std::size_t max_body_bytes, HttpHandler handler,
-                      Right right) {
-  LMTP_CHECK(find("POST", path) == nullptr, path);
-  routes_.push_back({"POST", std::move(path), max_body_bytes, std::move(handler), right});
-}
-
-void HttpRoutes::get_below(std::string path, HttpHandler handler, Right right) {
-  routes_.push_back({"GET", std::move(path), 0, std::move(handler), right, true});
+void HttpRoutes::add(HttpRoute route) {
+  LMTP_CHECK(route.takes_below || find(route.method, route.path) == nullptr, route.path);
+  routes_.push_back(std::move(route));
 }
 
 void HttpRoutes::websocket(std::string target, UpgradeHandler handler) {

@@ -1,25 +1,19 @@
-#include "adapters.h"
-
-#include <cstddef>
-#include <memory>
+// POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM has them.
 #include <string>
 #include <utility>
 
+#include "context.h"
 #include "error.h"
 #include "generation/json_fields.h"
-#include "http/message.h"
 #include "lmtp/base/json.h"
-#include "lmtp/server/http.h"
+#include "routes.h"
 
 namespace lmtp::server {
 namespace {
 
-constexpr std::size_t kBodyMax = std::size_t{64} << 10;
-
-using Responder = std::shared_ptr<HttpResponder>;
-
 // Answers as vLLM does, with a sentence.
-registry::Models::AdapterDone send_adapters_to(const Responder& responder, std::string sentence) {
+registry::Models::AdapterDone send_adapters_to(const ResponderPtr& responder,
+                                               std::string sentence) {
   return [responder, sentence = std::move(sentence)](const Result<void>& done) {
     HttpResponse response = done ? HttpResponse{200, "text/plain; charset=utf-8", sentence + "\n"}
                                  : openai_error(done.error());
@@ -36,46 +30,41 @@ std::string needed(JsonFields& fields, const char* name) {
   return value != nullptr ? *value : "";
 }
 
-// `act` is given the fields, and answers where none is wrong.
+// Calls `act` with the fields of the body, and answers where one of them is wrong.
 template <typename Act>
-HttpHandler handler_of(const Act& act) {
-  return [act](const HttpRequest& http, const Responder& responder) {
-    if (!is_json(http)) {
-      return responder->send({415, "application/json",
-                              openai_refusal_json(415,
-                                                  "Content-Type: allowed is "
-                                                  "application/json.")});
-    }
-    const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
+Then read_adapter(HttpRequest& http, const ResponderPtr& responder, const Act& act) {
+  return [act, responder, body = std::move(http.body)] {
+    const auto root = parse_json_object(body, "body", NonFinite::kRefused);
     if (!root) return responder->send(openai_error(root.error()));
     JsonFields fields(*root);
-    act(fields, responder);
+    act(fields);
     if (fields.failed()) responder->send(openai_error(fields.error()));
   };
 }
 
 }  // namespace
 
-void add_adapters(ServerContext& context) {
-  if (!context.options.allow_runtime_lora) return;
-  registry::Models& models = context.generation.models;
-  const auto load = [&models](JsonFields& fields, const Responder& responder) {
+Then load_adapter(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  return read_adapter(http, responder, [&context, responder](JsonFields& fields) {
     AdapterSource source{needed(fields, "lora_name"), needed(fields, "lora_path")};
     const std::string* base = fields.text("base_model_name");
     const bool in_place = fields.boolean("load_inplace", false);
     if (fields.failed()) return;
     std::string sentence = "Success: LoRA adapter '" + source.name + "' added successfully.";
-    models.load_adapter(std::move(source), base != nullptr ? *base : "", in_place,
-                        send_adapters_to(responder, std::move(sentence)));
-  };
-  const auto unload = [&models](JsonFields& fields, const Responder& responder) {
+    context.generation.models.load_adapter(std::move(source), base != nullptr ? *base : "",
+                                           in_place,
+                                           send_adapters_to(responder, std::move(sentence)));
+  });
+}
+
+Then unload_adapter(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  return read_adapter(http, responder, [&context, responder](JsonFields& fields) {
     std::string name = needed(fields, "lora_name");
     if (fields.failed()) return;
     std::string sentence = "Success: LoRA adapter '" + name + "' removed successfully.";
-    models.unload_adapter(std::move(name), send_adapters_to(responder, std::move(sentence)));
-  };
-  context.routes.post("/v1/load_lora_adapter", kBodyMax, handler_of(load), Right::kAdmin);
-  context.routes.post("/v1/unload_lora_adapter", kBodyMax, handler_of(unload), Right::kAdmin);
+    context.generation.models.unload_adapter(std::move(name),
+                                             send_adapters_to(responder, std::move(sentence)));
+  });
 }
 
 }  // namespace lmtp::server

@@ -1,10 +1,14 @@
-#include "models.h"
-
+// GET /v1/models and /v1/models/{name}.
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "context.h"
 #include "error.h"
+#include "http/message.h"
 #include "lmtp/base/json.h"
+#include "routes.h"
 
 namespace lmtp::server {
 namespace {
@@ -40,10 +44,12 @@ HttpResponse model_response(const std::string& name, const Result<registry::Mode
 
 }  // namespace
 
-HttpResponse openai_models(const registry::Models& models, const Account* account,
-                           std::int64_t created) {
-  const auto may_use = [account](const std::string& name) {
-    return account == nullptr || account->may_use(name);
+// Lists the models that are loaded or being loaded, and the default.
+void openai_models(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
+  const registry::Models& models = context.generation.models;
+  const auto caller = responder->caller();
+  const auto may_use = [&](const std::string& name) {
+    return caller->account == nullptr || caller->account->may_use(name);
   };
   OrderedJson data = OrderedJson::array();
   const std::string& default_name = models.default_model().name;
@@ -51,27 +57,34 @@ HttpResponse openai_models(const registry::Models& models, const Account* accoun
   for (const registry::ModelStatus& model : models.list()) {
     const std::string& name = model.description.name;
     has_default = has_default || name == default_name;
-    if (may_use(name)) data.push_back(model_json(name, model.limits.context_length, created));
+    if (may_use(name)) {
+      data.push_back(model_json(name, model.limits.context_length, context.started));
+    }
     for (const AdapterSource& adapter : model.adapters) {
       if (!may_use(name) && !may_use(adapter.name)) continue;
-      data.push_back(adapter_json(adapter, model, created));
+      data.push_back(adapter_json(adapter, model, context.started));
     }
   }
-  if (!has_default && may_use(default_name)) data.push_back(model_json(default_name, 0, created));
-  return json_response({{"object", "list"}, {"data", std::move(data)}});
+  if (!has_default && may_use(default_name)) {
+    data.push_back(model_json(default_name, 0, context.started));
+  }
+  responder->send(json_response({{"object", "list"}, {"data", std::move(data)}}));
 }
 
-void answer_openai_model(registry::Models& models, std::int64_t created, const std::string& name,
-                         const std::shared_ptr<HttpResponder>& responder) {
+void openai_model(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  registry::Models& models = context.generation.models;
+  constexpr std::string_view kAbove = "/v1/models/";
+  const std::string name = percent_decoded(http.path.substr(kAbove.size()));
   const auto caller = responder->caller();
   if (caller->account != nullptr) {
     const Result<void> allowed = models.check_access(*caller->account, name);
     if (!allowed) return responder->send(openai_error(allowed.error(), true));
   }
   if (const auto known = models.status(name)) {
-    return responder->send(model_response(name, *known, created));
+    return responder->send(model_response(name, *known, context.started));
   }
-  const auto answer = [responder, name, created](Result<registry::ModelStatus> status) {
+  const auto answer = [responder, name,
+                       created = context.started](Result<registry::ModelStatus> status) {
     responder->post([responder, name, created, status = std::move(status)] {
       responder->send(model_response(name, status, created));
     });

@@ -1,11 +1,10 @@
-#include "tokenize.h"
-
-#include <functional>
+// vLLM's POST /tokenize and /detokenize.
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "context.h"
 #include "error.h"
 #include "generation/json_fields.h"
 #include "generation/prompts_answer.h"
@@ -13,6 +12,7 @@
 #include "lmtp/base/json_writer.h"
 #include "lmtp/request/error_text.h"
 #include "request.h"
+#include "routes.h"
 
 namespace lmtp::server {
 namespace {
@@ -35,8 +35,7 @@ std::string tokens_body(const registry::ReadyModel& model, const std::vector<Tok
   return out + "\n";
 }
 
-std::function<void()> refusal(ServerContext& context, const Error& error,
-                              const std::shared_ptr<HttpResponder>& responder) {
+Then refusal(ServerContext& context, const Error& error, const ResponderPtr& responder) {
   return [&context, error, responder] {
     context.generation.models.refusals().add(error.code);
     responder->send(openai_error(error));
@@ -45,9 +44,8 @@ std::function<void()> refusal(ServerContext& context, const Error& error,
 
 }  // namespace
 
-std::function<void()> read_openai_tokenize(ServerContext& context, const std::string& body,
-                                           const std::shared_ptr<HttpResponder>& responder) {
-  auto request = read_tokenize(body);
+Then openai_tokenize(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  auto request = read_tokenize(http.body);
   if (!request) return refusal(context, request.error(), responder);
   return [&context, responder, request = std::move(*request)]() mutable {
     auto make_body = [with_texts = request.with_texts](const registry::ReadyModel& model,
@@ -59,9 +57,8 @@ std::function<void()> read_openai_tokenize(ServerContext& context, const std::st
   };
 }
 
-std::function<void()> read_openai_detokenize(ServerContext& context, const std::string& body,
-                                             const std::shared_ptr<HttpResponder>& responder) {
-  const auto root = parse_json_object(body, "body", NonFinite::kRefused);
+Then openai_detokenize(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
   if (!root) return refusal(context, root.error(), responder);
   JsonFields fields(*root);
   GenerationRequest request;

@@ -1,11 +1,10 @@
-#include "info.h"
-
+// TGI's GET /info.
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <vector>
 
+#include "context.h"
 #include "lmtp/base/json.h"
+#include "routes.h"
 
 namespace lmtp::server {
 namespace {
@@ -27,7 +26,7 @@ OrderedJson or_null(const std::string& text) {
 
 }  // namespace
 
-HttpResponse tgi_info(const ServerContext& context) {
+void tgi_info(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
   const registry::ModelStatus model = described_model(context.generation.models);
   const bool found = model.limits.context_length > 0;
   const OrderedJson info = {
@@ -48,7 +47,7 @@ HttpResponse tgi_info(const ServerContext& context) {
       {"sha", nullptr},
       {"docker_label", nullptr},
   };
-  return {200, "application/json", json_text(info) + "\n"};
+  responder->send({200, "application/json", json_text(info) + "\n"});
 }
 
 }  // namespace lmtp::server

@@ -8,10 +8,14 @@
 #include <vector>
 
 #include "answer.h"
+#include "context.h"
 #include "error.h"
 #include "generation/prompts_answer.h"
 #include "lmtp/base/json_writer.h"
+#include "lmtp/text/chat_template.h"
+#include "openai/request.h"
 #include "request.h"
+#include "routes.h"
 
 namespace lmtp::server {
 namespace {
@@ -67,10 +71,9 @@ std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_v
   return out;
 }
 
-std::function<void()> read_tgi_tokenize(ServerContext& context, const std::string& body,
-                                        const std::shared_ptr<HttpResponder>& responder) {
+Then tgi_tokenize(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   std::shared_ptr<const std::string> inputs;
-  auto request = read_tgi_inputs(body, inputs);
+  auto request = read_tgi_inputs(http.body, inputs);
   return [&context, responder, inputs, request = std::move(request)]() mutable {
     if (const auto* error = std::get_if<TgiError>(&request)) {
       return responder->send(tgi_response(*error));
@@ -87,10 +90,14 @@ std::function<void()> read_tgi_tokenize(ServerContext& context, const std::strin
 }
 
 // A chat's BOS is the template's, and so a part of the text.
-std::function<void()> read_tgi_chat_tokenize(ServerContext& context, const std::string& body,
-                                             const std::shared_ptr<HttpResponder>& responder) {
+Then tgi_chat_tokenize(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  if (!text::renders_chat_templates()) {
+    return [responder] {
+      responder->send(tgi_response({501, "template_error", std::string(kRendersNoTemplates)}));
+    };
+  }
   const auto rendered = std::make_shared<std::string>();
-  auto request = read_tgi_chat(body, rendered);
+  auto request = read_tgi_chat(http.body, rendered);
   return [&context, responder, rendered, request = std::move(request)]() mutable {
     if (const auto* error = std::get_if<TgiError>(&request)) {
       return responder->send(tgi_response(*error));

@@ -1,0 +1,152 @@
+#include "route_table.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "aici/routes.h"
+#include "context.h"
+#include "generation/read_body.h"
+#include "http/message.h"
+#include "http/metrics.h"
+#include "http/openapi.h"
+#include "http/pages.h"
+#include "lmtp/session.h"
+#include "lmtp/wasm/wasm.h"
+#include "openai/error.h"
+#include "openai/routes.h"
+#include "tgi/error.h"
+#include "tgi/routes.h"
+
+namespace lmtp::server {
+namespace {
+
+using enum Right;
+
+// ServerOptions::max_message_bytes, a small body, and the code of a controller.
+constexpr std::size_t kMessage = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kSmall = std::size_t{64} << 10;
+constexpr std::size_t kModule = wasm::kModuleBytesMax;
+
+constexpr Api kOwn{"lmtp-serve", kOwnTypes};
+constexpr Api kProbes{"Probes", "", "Health"};
+constexpr Api kOpenAi{"OpenAI", kOpenAiTypes, "Error", openai_wrong_type};
+constexpr Api kTgi{"TGI", kTgiTypes, "TgiError", tgi_wrong_type};
+constexpr Api kEither{"TGI-OpenAI", "", "TgiError|Error", tgi_wrong_type};
+constexpr Api kAici{"AICI", kAiciTypes, "", aici_wrong_type};
+
+constexpr auto kLora = &ServerOptions::allow_runtime_lora;
+
+// clang-format off
+constexpr Route kRoutes[] = {
+    // method, path, right, limit of the body, handler, API, types of body, answer and events, docs
+    {"", "/", kKey, 0, start_session, &kOwn, "", "", "", "lmtp.md#transport"},
+    {"GET", "/", kKey, 0, answer_page, &kOwn, "", "text/html", "", "http.md#http"},
+    {"GET", "/openapi.json", kKey, 0, answer_openapi, &kOwn,
+     "", "object", "", "http.md#openapijson"},
+    {"GET", "/health", kNone, 0, answer_health, &kProbes, "", "Health", "", "operations.md#watch"},
+    {"GET", "/metrics", kAdmin, 0, answer_metrics, &kOwn,
+     "", "text/plain", "", "metrics.md#metrics"},
+
+    {"POST", "/v1/completions", kKey, kMessage, openai_completions, &kOpenAi,
+     "CompletionRequest", "Completion", "Completion", "http.md#v1completions"},
+    {"POST", "/v1/chat/completions", kKey, kMessage, openai_chat, &kOpenAi,
+     "ChatRequest", "Chat", "ChatChunk", "http.md#v1chatcompletions"},
+    {"POST", "/detokenize", kKey, kMessage, openai_detokenize, &kOpenAi,
+     "DetokenizeRequest", "Detokenized", "", "http.md#openais-api"},
+    {"GET", "/v1/models", kKey, 0, openai_models, &kOpenAi,
+     "", "Models", "", "http.md#openais-api"},
+    {"GET", "/v1/models/{name}", kKey, 0, openai_model, &kOpenAi,
+     "", "Model", "", "http.md#openais-api"},
+    {"POST", "/v1/load_lora_adapter", kAdmin, kSmall, load_adapter, &kOpenAi,
+     "LoadAdapterRequest", "text/plain", "", "adapters.md#while-serving", kLora},
+    {"POST", "/v1/unload_lora_adapter", kAdmin, kSmall, unload_adapter, &kOpenAi,
+     "UnloadAdapterRequest", "text/plain", "", "adapters.md#while-serving", kLora},
+    {"GET", "/version", kKey, 0, answer_version, &kOpenAi,
+     "", "Version", "", "http.md#openais-api"},
+    {"GET", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
+    {"POST", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
+
+    {"POST", "/", kKey, kMessage, tgi_generate, &kTgi,
+     "GenerateRequest", "Generated[]", "TokenEvent", "http.md#tgis-api"},
+    {"POST", "/generate", kKey, kMessage, tgi_generate, &kTgi,
+     "GenerateRequest", "Generated", "", "http.md#tgis-api"},
+    {"POST", "/generate_stream", kKey, kMessage, tgi_generate, &kTgi,
+     "GenerateRequest", "", "TokenEvent", "http.md#tgis-api"},
+    {"POST", "/invocations", kKey, kMessage, invocations, &kEither,
+     "GenerateRequest|CompletionRequest|ChatRequest", "Generated[]|Completion|Chat",
+     "TokenEvent|Completion|ChatChunk", "http.md#tgis-api"},
+    {"POST", "/tokenize", kKey, kMessage, tokenize, &kEither,
+     "TgiTokenizeRequest|TokenizeRequest", "TgiToken[]|Tokenized", "", "http.md#tgis-api"},
+    {"POST", "/chat_tokenize", kKey, kMessage, tgi_chat_tokenize, &kTgi,
+     "ChatTokenizeRequest", "ChatTokenized", "", "http.md#tgis-api"},
+    {"GET", "/info", kKey, 0, tgi_info, &kTgi, "", "Info", "", "http.md#tgis-api"},
+
+    {"POST", "/v1/controllers{?model}", kAdmin, kModule, aici_upload, &kAici,
+     "application/octet-stream", "Module", "", "http.md#aicis-api"},
+    {"POST", "/v1/controllers/tags{?model}", kKey, kSmall, aici_set_tags, &kAici,
+     "TagsRequest", "Tags", "", "http.md#aicis-api"},
+    {"GET", "/v1/controllers/tags{?model}", kKey, 0, aici_tags, &kAici,
+     "", "Tags", "", "http.md#aicis-api"},
+    {"POST", "/v1/run", kKey, kMessage, aici_run, &kAici,
+     "RunRequest", "", "InitialRun|Run", "http.md#aicis-api"},
+};
+// clang-format on
+
+// The bodies of what the server itself refuses on paths that begin so; elsewhere they are text.
+constexpr std::pair<std::string_view, ErrorBody> kErrorBodies[] = {
+    {"/v1/", openai_refusal_json},   {"/generate", tgi_refusal_json},
+    {"/tokenize", tgi_refusal_json}, {"/chat_tokenize", tgi_refusal_json},
+    {"/info", tgi_refusal_json},     {"/invocations", tgi_refusal_json},
+};
+
+HttpHandler handler_of(Handle* handle, ServerContext& context) {
+  return [&context, handle](HttpRequest http, const auto& responder) {
+    handle(context, http, responder);
+  };
+}
+
+HttpHandler handler_of(Read* read, const Api& api, ServerContext& context) {
+  return [&context, &api, read](HttpRequest http, const auto& responder) {
+    if (!is_json(http)) return responder->send(api.wrong_type());
+    read_body(context, std::move(http), responder, [&context, read, responder](HttpRequest whole) {
+      return read(context, whole, responder);
+    });
+  };
+}
+
+void add(const Route& route, ServerContext& context) {
+  const std::size_t end = route.path.find('{');
+  HttpRoute row;
+  row.method = route.method;
+  row.path = route.path.substr(0, end);
+  row.max_body_bytes =
+      route.max_body_bytes == kMessage ? context.options.max_message_bytes : route.max_body_bytes;
+  row.right = route.right;
+  row.takes_below = end != std::string_view::npos && route.path[end + 1] != '?';
+  if (Upgrade* const* upgrade = std::get_if<Upgrade*>(&route.handler)) {
+    return context.routes.websocket(std::move(row.path), *upgrade);
+  }
+  if (Handle* const* handle = std::get_if<Handle*>(&route.handler)) {
+    row.handler = handler_of(*handle, context);
+  } else {
+    row.handler = handler_of(std::get<Read*>(route.handler), *route.api, context);
+  }
+  context.routes.add(std::move(row));
+}
+
+}  // namespace
+
+std::span<const Route> route_table() { return kRoutes; }
+
+void add_routes(ServerContext& context) {
+  for (const auto& [path, body] : kErrorBodies) {
+    context.routes.error_bodies(std::string(path), body);
+  }
+  for (const Route& route : kRoutes) {
+    if (is_served(route, context.options)) add(route, context);
+  }
+  context.openapi = openapi_text(context.options, context.keys.is_required());
+}
+
+}  // namespace lmtp::server
