@@ -126,7 +126,7 @@ class Document {
     return all;
   }
 
-  // Of an object that was merged, and of those in it that are read by their fields.
+  // The names in an object that was merged, and in those in it that are read by their fields.
   void add_names(const Json& object, Names& names) const {
     for (const auto& [name, schema] : object["properties"].items()) {
       names.insert(name);
