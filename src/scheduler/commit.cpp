@@ -133,8 +133,9 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
 bool Scheduler::recall(Sequence& sequence) {
   while (const std::optional<float> logprob = scores_.next(sequence)) {
     ++counters_.num_cached_scores;
-    const auto at = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
-    TokenEvent entry = next_entry(sequence, TokenResult{sequence.tokens[at], *logprob, {}});
+    const int next = sequence.num_prompt + sequence.num_emitted;
+    const TokenId token = sequence.tokens[static_cast<std::size_t>(next)];
+    TokenEvent entry = next_entry(sequence, TokenResult{token, *logprob, {}});
     const bool ends = entry.finish_reason != FinishReason::kNone;
     events_.push_back({sequence.key, std::move(entry)});
     if (!ends) continue;

@@ -27,10 +27,11 @@ std::optional<float> ScoreRecall::next(Sequence& sequence) {
   sequence.awaits_recall = num_left_ == 0;
   is_lacking_ |= sequence.awaits_recall;
   if (sequence.awaits_recall) return std::nullopt;
-  const auto at = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
-  const std::optional<float> logprob =
-      cache_.find(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(at + 1),
-                  sequence.score_place);
+  const int next = sequence.num_prompt + sequence.num_emitted;
+  const std::optional<float> logprob = cache_.find(
+      sequence.adapter,
+      std::span<const TokenId>(sequence.tokens).first(static_cast<std::size_t>(next) + 1),
+      sequence.score_place);
   num_left_ -= logprob ? 1 : 0;
   return logprob;
 }

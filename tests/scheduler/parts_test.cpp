@@ -201,8 +201,10 @@ TEST_F(DraftPolicyTest, AStreamGetsMoreWhileAllAreAcceptedAndPausesWhenNoneIs) {
   EXPECT_EQ(append(sequence, 3), 3) << "the room";
   policy_.count(sequence, {.num_tokens = 5, .num_drafts = 4}, 0, 997);
   EXPECT_EQ(append(sequence), 0) << "it pauses until step 1001";
-  policy_.count(sequence, {.num_tokens = 5, .num_drafts = 4}, 0, 992);
-  EXPECT_EQ(append(sequence), 1) << "8 steps, until step 1000";
+  policy_.count(sequence, {.num_tokens = 5, .num_drafts = 4}, 0, 993);
+  EXPECT_EQ(append(sequence), 0) << "8 steps, until step 1001";
+  policy_.count(sequence, {.num_tokens = 5, .num_drafts = 4}, 0, 984);
+  EXPECT_EQ(append(sequence), 1) << "16 steps, until step 1000";
 }
 
 TEST_F(DraftPolicyTest, NoneWhereEachTokenDecidesWhatMayFollow) {
