@@ -52,8 +52,8 @@ struct ServerContext {
   Dispatcher dispatcher;
   GenerationContext generation;
   HttpRoutes routes;    // not changed once the io threads run
-  std::string openapi;  // the answer to GET /openapi.json; neither is this
-  const std::time_t started = std::time(nullptr);
+  std::string openapi;  // GET /openapi.json answers it; set before the io threads run
+  const std::time_t started = std::time(nullptr);  // seconds since 1970
   MemoryLimit read_buffers;
   MemoryLimit write_queues;
   ReadPace read_pace;

@@ -16,10 +16,10 @@ using Style = JsonWriter::Style;
 void write_all(JsonWriter& json) {
   json.begin_object().field("text", "a\"b: {").field("none", nullptr).key("list").begin_array();
   json.value(1).value(std::uint64_t{1} << 63).value(-0.5).value(true).begin_object().end_object();
-  json.raw("[]").end_array().field("ids", std::vector<int>{7, 8});
+  json.raw("[] ").value(2).end_array().field("ids", std::vector<int>{7, 8});
   json.field("texts", std::vector<std::string>{"", "{"}).field("no", std::optional<int>());
   json.given_field("left_out", std::optional<int>()).given_field("given", std::optional<int>(3));
-  json.text_key("\"").value(0).raw_field("raw", "{}").end_object();
+  json.text_key("\"").value(0).raw_field("raw", "{}  ").end_object();
 }
 
 TEST(JsonWriter, WritesEitherStyle) {
@@ -28,14 +28,15 @@ TEST(JsonWriter, WritesEitherStyle) {
   write_all(spaced);
   EXPECT_EQ(out,
             R"(data: {"text": "a\"b: {", "none": null, "list": [1, 9223372036854775808, -0.5, )"
-            R"(true, {}, []], "ids": [7, 8], "texts": ["", "{"], "no": null, "given": 3, )"
+            R"(true, {}, [], 2], "ids": [7, 8], "texts": ["", "{"], "no": null, "given": 3, )"
             R"("\"": 0, "raw": {}})");
   std::string compact_out = "data:";
   JsonWriter compact(compact_out, Style::kCompact);
   write_all(compact);
-  EXPECT_EQ(compact_out,
-            R"(data:{"text":"a\"b: {","none":null,"list":[1,9223372036854775808,-0.5,true,{},[]],)"
-            R"("ids":[7,8],"texts":["","{"],"no":null,"given":3,"\"":0,"raw":{}})");
+  EXPECT_EQ(
+      compact_out,
+      R"(data:{"text":"a\"b: {","none":null,"list":[1,9223372036854775808,-0.5,true,{},[],2],)"
+      R"("ids":[7,8],"texts":["","{"],"no":null,"given":3,"\"":0,"raw":{}})");
 }
 
 TEST(JsonWriter, SeveralWritersTakeTurns) {

@@ -31,7 +31,7 @@ WHOLE = INPUTS | {
     "parameters": INPUTS["parameters"] | {"best_of": 2, "decoder_input_details": True}
 }
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
-# By the path: bodies that together make an answer have every field.
+# By the path: bodies that together make an answer have every field. For others: Schemas.sample().
 BODIES = {
     "/v1/completions": [TEXT, TEXT | STREAM],
     "/v1/chat/completions": CHATS + [chat | STREAM for chat in CHATS],
@@ -40,10 +40,8 @@ BODIES = {
     "/generate_stream": [INPUTS],
     "/invocations": [WHOLE, TEXT, CHAT, TEXT | STREAM, CHAT | STREAM],
     "/tokenize": [{"inputs": "Once"}, {"prompt": "Once", "return_token_strs": True}],
-    "/detokenize": [{"tokens": [1, 2]}],
     "/chat_tokenize": [CHAT],
     "/v1/run": [{"controller": "fork", "prompt": "Once", "max_tokens": 8}],
-    "/ping": [None],
 }
 # Of a server of any model, and of one that is not ready: tests/server/http_test.cpp.
 NOT_SEEN = {("Health", "loaded"), ("Health", "error"), ("Health", "error_type")}
@@ -131,6 +129,16 @@ class Schemas:
                 self.seen.add((name, field))
                 self.note(schema["properties"][field], value[field])
 
+    def sample(self, schema):
+        """A value with no fields but those that it must have."""
+        schema = self.closed(schema)
+        if "properties" in schema:
+            return {name: self.sample(schema["properties"][name]) for name in schema["required"]}
+        kind = schema.get("type")
+        if kind == "array":
+            return [self.sample(schema["items"])]
+        return schema.get("minimum", 1) if kind == "integer" else "Once"
+
     def fields(self, schema):
         """All (type, field) that it leads to."""
         name, schema = self.named(schema)
@@ -191,7 +199,10 @@ def test_answers_have_the_fields_that_it_says(server, document, modules):  # noq
     answers["/v1/controllers/tags", "POST"] = [ask(server, "POST", "/v1/controllers/tags", tags)]
     for path, method, operation in operations(document):
         content = contents(document, operation["responses"]["200"])
-        bodies = BODIES[path] if method == "POST" and path in BODIES else [None]
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        bodies = [body and schemas.sample(body["schema"])]
+        if method == "POST":
+            bodies = BODIES.get(path, bodies)
         got = answers.get((path, method)) or [
             ask(server, method, path.replace("{name}", "demo"), body) for body in bodies
         ]

@@ -71,9 +71,10 @@ class JsonWriter {
     for (const auto& item : items) value(item);
     return end_array();
   }
-  // JSON as it is.
+  // JSON as it is, but for blanks at its end.
   JsonWriter& raw(std::string_view json) {
     separate();
+    while (json.ends_with(' ')) json.remove_suffix(1);
     out_->append(json);
     return *this;
   }

@@ -46,6 +46,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
         request_(std::move(request)),
         responder_(std::move(responder)),
         listener_(std::move(listener)),
+        is_controlled_(request_.controller.has_value()),
         intake_(std::make_shared<PromptIntake>(context, *this, request_)) {}
 
   void start() {
@@ -185,7 +186,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     return {.key = key,
             .sink = sink(),
             .caller = responder_->caller(),
-            .others_connected = responder_->others_connected(),
+            .others_connected = [this] { return responder_->others_connected(); },
             .arrival = arrival_,
             .encoding = ++num_encodings_};
   }
@@ -236,7 +237,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
 
   void on_event(const StreamError& event) {
-    if (!request_.controller || event.error.code != ErrorCode::kConstraint) {
+    if (!is_controlled_ || event.error.code != ErrorCode::kConstraint) {
       return end(event.error, event.no_model);
     }
     end_sample(samples_[static_cast<std::size_t>(event.sample)]);
@@ -262,6 +263,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (auto taken = listener_->on_step(); !taken) return fail(taken.error());
     if (ended_ || num_left_ > 0) return;
     ended_ = true;
+    intake_.reset();
     std::exchange(listener_, nullptr)->on_end();
   }
 
@@ -294,8 +296,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const GenerationContext& context_;
   GenerationRequest request_;
   const std::shared_ptr<HttpResponder> responder_;
-  // Both end on the strand: an engine may hold the sink for longer than there is a server.
+  // These end on the strand: an engine may hold the sink for longer than there is a server.
   std::shared_ptr<GenerationListener> listener_;
+  const bool is_controlled_;
   std::shared_ptr<PromptIntake> intake_;
   const std::chrono::steady_clock::time_point arrival_ = std::chrono::steady_clock::now();
   std::weak_ptr<EventSink> sink_;  // engines own it while they have sequences
@@ -317,7 +320,7 @@ PromptIntake::PromptIntake(const GenerationContext& context, Generation& of,
               .coded_bytes = request.num_bytes,
               .grammar = request.generates ? std::move(request.grammar) : std::nullopt,
               .grammar_field = request.grammar_field,
-              .controller = request.controller}),
+              .controller = std::move(request.controller)}),
       of_(of),
       make_prompts_(std::move(request.make_prompts)),
       num_bytes_(request.num_bytes) {}

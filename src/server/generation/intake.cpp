@@ -17,10 +17,6 @@ namespace {
 // A model that is unloaded so often before a request's text has been encoded is in too much demand.
 constexpr int kAwaitsMax = 3;
 
-Error overloaded(const std::string& what) {
-  return {ErrorCode::kOverloaded, "overloaded: " + what + "; retry later"};
-}
-
 Intake::Progress refused(Error error) {
   return {.model = {}, .refusal = registry::Refusal{std::move(error)}, .awaited = {}};
 }
@@ -29,7 +25,7 @@ void sign(const Requester& from, Request& request) {
   request.key.connection = from.key.connection;
   request.sink = from.sink;
   request.caller = from.caller;
-  request.others_connected = from.others_connected;
+  request.others_connected = from.others_connected();
   request.arrival = from.arrival;
 }
 
@@ -73,6 +69,10 @@ Result<void> constrain(const std::shared_ptr<const constraint::CompiledGrammar>&
 
 }  // namespace
 
+Error overloaded(const std::string& what) {
+  return {ErrorCode::kOverloaded, "overloaded: " + what + "; retry later"};
+}
+
 registry::Submission submit(registry::Models& models, const Requester& from, Request&& request) {
   sign(from, request);
   request.key.stream = from.key.stream;
@@ -92,39 +92,38 @@ Intake::Intake(registry::Models& models, Encoder& encoder, std::shared_ptr<Memor
 Intake::~Intake() { part_->replace(counted_bytes_, 0); }
 
 bool Intake::count() {
-  const std::size_t bytes = num_bytes() + (needs_.grammar ? needs_.grammar->text.size() : 0);
+  std::size_t bytes = num_bytes() + (needs_.grammar ? needs_.grammar->text.size() : 0);
+  if (needs_.controller) bytes += needs_.controller->name.size() + needs_.controller->arg.size();
   if (!part_->replace(counted_bytes_, bytes)) return false;
   counted_bytes_ = bytes;
   return true;
 }
 
 Intake::Progress Intake::advance(const Requester& from) {
-  encoding_ = 0;
-  auto model = models_.ready_model(needs_.model);
-  if (!model && needs_.has_model) return await_model(from);
-  if (!model) model = no_model();
+  // What was begun with a model goes on with it, be it unloaded meanwhile.
+  if (std::exchange(encoding_, 0) == 0) model_ = models_.ready_model(needs_.model);
+  if (!model_ && needs_.has_model) return await_model(from);
+  if (!model_) model_ = no_model();
   if (!encoded_) {
-    if (needs_.is_slow || needs_.coded_bytes > kEncodedAtOnceMax) {
-      return encode_later(std::move(*model), from);
-    }
-    encoded_ = guarded([&] { return encode(*model); });
+    if (needs_.is_slow || needs_.coded_bytes > kEncodedAtOnceMax) return encode_later(from);
+    encoded_ = guarded([&] { return encode(*model_); });
   }
   if (!*encoded_) return refused(encoded_->error());
   if (!std::exchange(is_accepted_, true)) {
-    if (const auto accepted = accept(*model, **encoded_); !accepted) {
+    if (const auto accepted = accept(*model_, **encoded_); !accepted) {
       return refused(accepted.error());
     }
   }
   if (needs_.grammar) {
-    if (!grammar_) return compile_later(*model, from);
-    if (!*grammar_) return refused(about_grammar(grammar_->error()));
+    if (grammar_ == nullptr) return compile_later(from);
+    if (!**grammar_) return refused(about_grammar((*grammar_)->error()));
   }
   if (needs_.controller) {
-    if (!instantiated_) return instantiate_later(*model, from);
+    if (instantiated_ == nullptr) return instantiate_later(from);
     if (const auto taken = take_instance(); !taken) return refused(taken.error());
   }
   part_->replace(std::exchange(counted_bytes_, 0), 0);
-  return {.model = std::move(model), .refusal = {}, .awaited = {}};
+  return {.model = std::exchange(model_, std::nullopt), .refusal = {}, .awaited = {}};
 }
 
 Intake::Progress Intake::await_model(const Requester& from) {
@@ -147,67 +146,67 @@ Intake::Progress Intake::await_model(const Requester& from) {
 }
 
 // Another thread has it from here, which tells of the end by ModelReady.
-Result<void> Intake::hand_over(const registry::ReadyModel& model, const Requester& from) {
+Result<void> Intake::hand_over(const Requester& from) {
   if (!count()) return overloaded("what waits for models takes too much memory");
   // Another model may be the loaded one by the time that this one's work is done.
-  if (needs_.model.empty()) needs_.model = model.name;
+  if (needs_.model.empty()) needs_.model = model_->name;
   encoding_ = from.encoding;
   return {};
 }
 
-Intake::Progress Intake::encode_later(registry::ReadyModel model, const Requester& from) {
-  if (const auto taken = hand_over(model, from); !taken) return refused(taken.error());
-  auto job = [weak = weak_from_this(), model = std::move(model), sink = from.sink,
+Intake::Progress Intake::encode_later(const Requester& from) {
+  if (const auto taken = hand_over(from); !taken) return refused(taken.error());
+  auto job = [weak = weak_from_this(), sink = from.sink,
               event = ModelReady{from.key.stream, encoding_}] {
     const auto kept = weak.lock();
     if (kept == nullptr) return;  // dropped
-    kept->encoded_ = guarded([&] { return kept->encode(model); });
+    kept->encoded_ = guarded([&] { return kept->encode(*kept->model_); });
     tell_ready(*sink, event);
   };
   if (encoder_.submit(from.key.connection, std::move(job))) return {};
   return refused(overloaded("long texts wait to be read"));
 }
 
-Intake::Progress Intake::compile_later(const registry::ReadyModel& model, const Requester& from) {
-  const Result<void> supported = check_grammars(model);
+Intake::Progress Intake::compile_later(const Requester& from) {
+  const Result<void> supported = check_grammars(*model_);
   if (!supported) return refused(about_grammar(supported.error()));
-  if (const auto taken = hand_over(model, from); !taken) return refused(taken.error());
-  auto done = [weak = weak_from_this(), sink = from.sink,
+  if (const auto taken = hand_over(from); !taken) return refused(taken.error());
+  grammar_ = std::make_shared<std::optional<Compiled>>();
+  // It keeps the compiler: where the model is unloaded, that ends on its own thread.
+  auto done = [to = grammar_, compiler = model_->grammars, sink = from.sink,
                event = ModelReady{from.key.stream, encoding_}](Compiled compiled) {
-    const auto kept = weak.lock();
-    if (kept == nullptr) return;  // dropped
-    kept->grammar_ = std::move(compiled);
+    *to = std::move(compiled);
     tell_ready(*sink, event);
   };
-  model.grammars->compile(*needs_.grammar, std::move(done), resumed());
+  model_->grammars->compile(*needs_.grammar, std::move(done), resumed());
   return {};
 }
 
-Intake::Progress Intake::instantiate_later(const registry::ReadyModel& model,
-                                           const Requester& from) {
-  if (!model.controllers) return refused(with_field_name("controller", model.controllers.error()));
-  if (const auto taken = hand_over(model, from); !taken) return refused(taken.error());
+Intake::Progress Intake::instantiate_later(const Requester& from) {
+  if (!model_->controllers) {
+    return refused(with_field_name("controller", model_->controllers.error()));
+  }
+  if (const auto taken = hand_over(from); !taken) return refused(taken.error());
   const GenerationController& controller = *needs_.controller;
-  instance_ = std::make_shared<aici::Instance>(*model.controllers, controller.request_id);
-  (*model.controllers)
-      ->instantiate({.request_id = controller.request_id,
-                     .prompt = (*encoded_)->prompts.front(),
-                     .controller = controller.name,
-                     .arg = controller.arg,
-                     .auth = auth_of(from.caller.get())},
-                    [weak = weak_from_this(), sink = from.sink,
-                     event = ModelReady{from.key.stream, encoding_}](
-                        Result<aici::Instantiated> instantiated) {
-                      const auto kept = weak.lock();
-                      if (kept == nullptr) return;  // dropped
-                      kept->instantiated_ = std::move(instantiated);
-                      tell_ready(*sink, event);
-                    });
+  aici::Runtime& runtime = **model_->controllers;
+  instance_ = std::make_shared<aici::Instance>(*model_->controllers, controller.request_id);
+  instantiated_ = std::make_shared<std::optional<Result<aici::Instantiated>>>();
+  runtime.instantiate(
+      {.request_id = controller.request_id,
+       .prompt = (*encoded_)->prompts.front(),
+       .controller = controller.name,
+       .arg = controller.arg,
+       .auth = auth_of(from.caller.get())},
+      [to = instantiated_, sink = from.sink,
+       event = ModelReady{from.key.stream, encoding_}](Result<aici::Instantiated> instantiated) {
+        *to = std::move(instantiated);
+        tell_ready(*sink, event);
+      });
   return {};
 }
 
 Result<void> Intake::take_instance() {
-  Result<aici::Instantiated>& done = *instantiated_;
+  Result<aici::Instantiated>& done = **instantiated_;
   if (!done) return with_field_name("controller", done.error());
   begun_.emplace();
   begun_->output.logs = std::move(done->log.logs);
@@ -239,9 +238,9 @@ registry::Submission Intake::submit_sample(const Requester& from, Request&& requ
   if (text != nullptr) request.stops = text->make_stop_checker();
   request.controller = instance_;
   request.params.seed += static_cast<std::uint64_t>(request.key.sample);
-  if (grammar_) {
+  if (grammar_ != nullptr) {
     request.grammar = std::make_shared<const Grammar>(*needs_.grammar);
-    if (const auto fits = constrain(**grammar_, request); !fits) {
+    if (const auto fits = constrain(***grammar_, request); !fits) {
       sign(from, request);
       models_.refusals().add(request, fits.error().code);
       return registry::Refusal{about_grammar(fits.error())};

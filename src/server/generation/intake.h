@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +34,7 @@ struct Requester {
   StreamKey key;
   std::shared_ptr<EventSink> sink;
   std::shared_ptr<const Caller> caller;
-  bool others_connected = false;
+  std::function<bool()> others_connected;  // Request::others_connected; asked where it submits
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
   // ModelReady::encoding of the work that this call may hand over: another one for each call.
   std::uint64_t encoding = 0;
@@ -52,6 +53,16 @@ struct GenerationController {
   std::string request_id;  // aici::InstantiateRequest::request_id
 };
 
+// A controller that has been instantiated: what it has written by then. Its prompt is the encoded
+// one.
+struct BegunController {
+  ControllerOutput output;
+  bool changes_prompt = false;
+};
+
+// "overloaded: `what`; retry later".
+Error overloaded(const std::string& what);
+
 // What a request's text becomes.
 struct Encoded {
   Prompts prompts = {};              // LMTP has one
@@ -59,9 +70,9 @@ struct Encoded {
   std::string text = {};             // of a DETOKENIZE
 };
 
-// Owner: the request, on its connection's strand; of one thread at a time: the strand's, the
-// encoder's, or that of the compiler of grammars. Dropped to cancel what is under way, but for the
-// wait for a model, which has a canceller.
+// Owner: the request, on its connection's strand; of one thread at a time: the strand's or the
+// encoder's. Dropped to cancel what is under way, but for the wait for a model, which has a
+// canceller.
 class Intake : public std::enable_shared_from_this<Intake> {
  public:
   struct Needs {
@@ -108,12 +119,8 @@ class Intake : public std::enable_shared_from_this<Intake> {
   std::uint64_t encoding() const { return encoding_; }
   // REQUIRES: advance() has given the model. May be moved from.
   Encoded& encoded() { return **encoded_; }
-  // What the controller has written by then; null: there is none. Its prompt is the encoded one.
-  struct Begun {
-    ControllerOutput output;
-    bool changes_prompt = false;
-  };
-  const Begun* begun() const { return begun_ ? &*begun_ : nullptr; }
+  // Null: there is no controller.
+  const BegunController* begun() const { return begun_ ? &*begun_ : nullptr; }
 
  protected:
   // Once, on the encoder's thread where it takes long: then it must not touch what the strand does.
@@ -130,10 +137,10 @@ class Intake : public std::enable_shared_from_this<Intake> {
   using Compiled = constraint::GrammarCompiler::Compiled;
 
   Progress await_model(const Requester& from);
-  Progress encode_later(registry::ReadyModel model, const Requester& from);
-  Progress compile_later(const registry::ReadyModel& model, const Requester& from);
-  Progress instantiate_later(const registry::ReadyModel& model, const Requester& from);
-  Result<void> hand_over(const registry::ReadyModel& model, const Requester& from);
+  Progress encode_later(const Requester& from);
+  Progress compile_later(const Requester& from);
+  Progress instantiate_later(const Requester& from);
+  Result<void> hand_over(const Requester& from);
   Result<void> take_instance();
   Error about_grammar(Error error) const;
   std::vector<TokenId> resumed() const;
@@ -147,10 +154,12 @@ class Intake : public std::enable_shared_from_this<Intake> {
   std::uint64_t encoding_ = 0;
   std::optional<Result<Encoded>> encoded_;
   bool is_accepted_ = false;
-  std::optional<Compiled> grammar_;
+  std::optional<registry::ReadyModel> model_;  // that was ready when the last work was handed over
+  // Other threads write where these point to, so that none of them can be the last owner of this.
+  std::shared_ptr<std::optional<Compiled>> grammar_;  // null: not handed over
+  std::shared_ptr<std::optional<Result<aici::Instantiated>>> instantiated_;  // the same
   std::shared_ptr<aici::Instance> instance_;
-  std::optional<Result<aici::Instantiated>> instantiated_;
-  std::optional<Begun> begun_;
+  std::optional<BegunController> begun_;
 };
 
 }  // namespace lmtp::server

@@ -17,10 +17,6 @@ namespace {
 using OperationAnswer =
     std::variant<protocol::TokensEntry, protocol::TextEntry, protocol::BufferEntry>;
 
-Error overloaded(const std::string& what) {
-  return {ErrorCode::kOverloaded, "overloaded: " + what + "; retry later"};
-}
-
 Result<OperationAnswer> answer_to(protocol::TokenizeMessage& message, Encoded& encoded,
                                   Peer& /*peer*/) {
   return OperationAnswer(
@@ -136,7 +132,7 @@ void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
     }
     return;
   }
-  if (const Intake::Begun* begun = waiting->begun()) answer_begun(id, *waiting, *begun, answers);
+  if (const BegunController* begun = waiting->begun()) answer_begun(id, *waiting, *begun, answers);
   const registry::ReadyModel& model = *progress.model;
   Encoded& encoded = waiting->encoded();
   const auto run = [&](auto& message) {

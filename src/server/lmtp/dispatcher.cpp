@@ -169,7 +169,7 @@ Requester Dispatcher::requester(StreamId id, std::chrono::steady_clock::time_poi
   return {.key = {peer.streams.connection(), id},
           .sink = peer.sink,
           .caller = peer.caller,
-          .others_connected = connections_.num_clients() > 1,
+          .others_connected = [this] { return connections_.num_clients() > 1; },
           .arrival = arrival,
           .encoding = ++peer.num_encodings};
 }

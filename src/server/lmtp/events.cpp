@@ -210,7 +210,7 @@ void answer_stream_error(const ErrorEntry& error, Answers& answers) {
   if (error.no_model) answer_msg_error(error, answers);
 }
 
-void answer_begun(StreamId id, WaitingOperation& waiting, const Intake::Begun& begun,
+void answer_begun(StreamId id, WaitingOperation& waiting, const BegunController& begun,
                   Answers& answers) {
   protocol::ControllerEntry entry{
       id, {}, begun.output.logs, begun.output.storage, begun.output.micros};

@@ -30,7 +30,7 @@ struct Outcome {
 };
 
 // What a controller has written before its stream begins, and the prompt where it has changed that.
-void answer_begun(StreamId id, WaitingOperation& waiting, const Intake::Begun& begun,
+void answer_begun(StreamId id, WaitingOperation& waiting, const BegunController& begun,
                   Answers& answers);
 
 // The events of one step of one connection as messages: at most one TOKEN, one MSG of progress and

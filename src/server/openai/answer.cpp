@@ -37,12 +37,13 @@ std::string_view reason_json(FinishReason reason) {
 // Owned by the generation; the connection's strand.
 class OpenAiAnswer : public GenerationListener {
  public:
-  OpenAiAnswer(ServerContext& context, AnswerOptions options, int num_samples,
-               const TextOptions& text, std::shared_ptr<HttpResponder> responder)
+  OpenAiAnswer(ServerContext& context, AnswerOptions options, const GenerationRequest& generation,
+               std::shared_ptr<HttpResponder> responder)
       : context_(context),
         options_(std::move(options)),
-        num_samples_(static_cast<std::size_t>(num_samples)),
-        skips_special_tokens_(text.skip_special_tokens),
+        num_samples_(static_cast<std::size_t>(generation.num_samples)),
+        generates_(generation.generates),
+        skips_special_tokens_(generation.text.skip_special_tokens),
         responder_(std::move(responder)),
         id_(fresh_id(options_.is_chat ? "chatcmpl-" : "cmpl-")),
         held_(context.write_queues) {}
@@ -101,6 +102,7 @@ class OpenAiAnswer : public GenerationListener {
   ServerContext& context_;
   const AnswerOptions options_;
   const std::size_t num_samples_;
+  const bool generates_;  // false: the answer is the prompts alone
   const bool skips_special_tokens_;
   const std::shared_ptr<HttpResponder> responder_;
   const std::string id_;
@@ -358,12 +360,11 @@ void OpenAiAnswer::send_whole() {
 }
 
 void OpenAiAnswer::on_end() {
-  // What has no tokens of its own is the prompts alone.
-  if (num_tokens_ == 0) {
+  if (!generates_) {
     for (Choice& choice : choices_) choice.reason = FinishReason::kLength;
   }
   if (!options_.streams) return send_whole();
-  if (num_tokens_ == 0) {
+  if (!generates_) {
     for (std::size_t i = 0; i < choices_.size(); ++i) append_chunk(choices_[i], i);
   }
   if (options_.counts_at_end) {
@@ -388,8 +389,7 @@ void OpenAiAnswer::on_error(const Error& error, bool no_model) {
 void answer_openai(ServerContext& context, OpenAiRequest request,
                    const std::shared_ptr<HttpResponder>& responder) {
   auto answer = std::make_shared<OpenAiAnswer>(context, std::move(request.answer),
-                                               request.generation.num_samples,
-                                               request.generation.text, responder);
+                                               request.generation, responder);
   generate(context.generation, std::move(request.generation), responder, std::move(answer));
 }
 

@@ -294,7 +294,7 @@ std::vector<HttpField> TgiAnswer::times(const Sample& best) const {
           {"x-validation-time", ms_text(queued_ - begin_)},
           {"x-queue-time", ms_text(*started_ - queued_)},
           {"x-inference-time", ms_text(inference)},
-          {"x-time-per-token", ms_text(inference / best.num_tokens)},
+          {"x-time-per-token", ms_text(inference / std::max(best.num_tokens, std::int64_t{1}))},
           {"x-prompt-tokens", std::to_string(num_prompt_tokens_)},
           {"x-generated-tokens", std::to_string(best.num_tokens)}};
 }
