@@ -76,7 +76,7 @@ bool Pool::place(const StreamPtr& stream, Turn& turn) {
     candidates.push_back({worker->index, worker->num_tokens, worker->num_streams});
   }
   if (candidates.empty()) return false;
-  if (stream->only_waits()) {
+  if (stream->is_model_wait()) {
     turn.queue_event(stream->request(), ModelReady{stream->key().stream});
     end(stream, turn);
     return true;
@@ -113,7 +113,7 @@ bool Pool::send_to(Lane& lane, const StreamPtr& stream) {
       kMessageTokens + static_cast<std::size_t>(stream->num_prompt()) + stream->tokens().size();
   if (!lane.link->send(stream->ask(id), num_tokens)) return false;
   ++lane.next_id;
-  if (stream->num_vain == 0 && stream->tokens().empty()) {
+  if (stream->failed_moves == 0 && stream->tokens().empty()) {
     stream->record.admitted(metrics_, 0, Clock::now());
   }
   stream->lane = &lane;
@@ -126,9 +126,9 @@ bool Pool::send_to(Lane& lane, const StreamPtr& stream) {
 }
 
 void Pool::wait_for_worker(const StreamPtr& stream, Turn& turn) {
-  if (stream->num_vain > kVainMovesMax) {
+  if (stream->failed_moves > kFailedMovesMax) {
     return fail(stream,
-                Error{ErrorCode::kInternal, "internal: " + std::to_string(stream->num_vain) +
+                Error{ErrorCode::kInternal, "internal: " + std::to_string(stream->failed_moves) +
                                                 " workers were lost while they had this stream; "
                                                 "it is not tried again"},
                 turn);
@@ -207,7 +207,7 @@ void Pool::fail(const StreamPtr& stream, Error error, Turn& turn) {
 
 void Pool::fail(const StreamPtr& stream, StreamError error, Turn& turn) {
   if (stream->lane != nullptr) cancel_there(*stream);
-  if (stream->only_waits()) {
+  if (stream->is_model_wait()) {
     refusals_.add(stream->request(), error.error.code);
   } else {
     stream->record.failed(metrics_, error.error.code);
@@ -224,13 +224,14 @@ void Pool::close(Lane& lane, Turn& turn) {
   for (const auto& [id, stream] : lane.streams) lost.push_back(stream);
   // Those that have lost most come first at the next worker, then those that came first.
   std::ranges::sort(lost, std::ranges::less(), [](const StreamPtr& stream) {
-    return std::tuple(-stream->num_vain, stream->key().stream, stream->key().sample);
+    return std::tuple(-stream->failed_moves, stream->key().stream, stream->key().sample);
   });
   for (const StreamPtr& stream : lost) {
     detach(*stream);
-    ++stream->num_vain;
+    ++stream->failed_moves;
     stream->was_lost = true;
-    if (stream->num_vain > kVainMovesMax || !place(stream, turn)) wait_for_worker(stream, turn);
+    const bool is_placed = stream->failed_moves <= kFailedMovesMax && place(stream, turn);
+    if (!is_placed) wait_for_worker(stream, turn);
   }
 }
 
@@ -285,7 +286,7 @@ void Pool::on_error(Lane& lane, const StreamPtr& stream, const ServerEntry& entr
   if (place(stream, turn)) return;
   // What a worker lacks it does not have sooner for waiting here; one that has gone comes back.
   if (error.error.code != ErrorCode::kStopping) return fail(stream, std::move(error), turn);
-  ++stream->num_vain;
+  ++stream->failed_moves;
   wait_for_worker(stream, turn);
 }
 
@@ -293,7 +294,7 @@ void Pool::on_token(Lane& lane, const StreamPtr& stream, ServerEntry& entry, Tur
   const bool is_last_there = entry.finish_reason != FinishReason::kNone;
   Result<TokenEvent> event = stream->take(entry, limits_->vocab_size);
   if (!event) return shun(*lane.worker, event.error().message);
-  stream->num_vain = 0;
+  stream->failed_moves = 0;
   stream->refused_by.clear();
   stream->numerics = lane.numerics;
   lane.worker->worked = Clock::now();

@@ -35,7 +35,7 @@ class RemoteStream {
   const Request& request() const { return request_; }
   const StreamKey& key() const { return request_.key; }
   // It waits for a worker and has no message.
-  bool only_waits() const { return !resumable_; }
+  bool is_model_wait() const { return !resumable_; }
 
   // The message for what is still to come, under that id.
   protocol::ClientMessage ask(StreamId id);
@@ -57,7 +57,7 @@ class RemoteStream {
   std::optional<std::string> numerics;  // of the worker that what came is from
   std::vector<std::size_t> refused_by;  // workers, since it waited or something came
   bool was_lost = false;                // since it was last sent
-  int num_vain = 0;                     // lost workers since something came
+  int failed_moves = 0;                 // lost workers since something came
   Clock::time_point deadline;           // while it waits
 
  private:

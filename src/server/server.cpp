@@ -76,9 +76,10 @@ void serve_socket(const std::shared_ptr<ServerContext>& context, Socket socket,
   if (num_open >= limit) {
     refusal = plain_text(503, "Too many connections; try again later.");
   } else if (admission.retry_after_s > 0) {
-    refusal = come_again(admission.retry_after_s,
-                         "Too many connections of this address (--max-connections-per-address, "
-                         "--max-request-rate-per-address).");
+    refusal =
+        too_many_requests(admission.retry_after_s,
+                          "Too many connections of this address (--max-connections-per-address, "
+                          "--max-request-rate-per-address).");
   }
   std::make_shared<HttpSession>(context, std::move(socket), std::move(tls),
                                 std::move(admission.seat), std::move(refusal))

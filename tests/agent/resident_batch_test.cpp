@@ -115,7 +115,7 @@ class ResidentBatchTest : public ::testing::Test {
 
   void note(const scheduler::StepPlan& plan) {
     slots_.apply(plan);
-    rows_.note(plan.changes);
+    rows_.mark_stale(plan.changes);
   }
 
   // Executes a plan of all sequences and compares all arrays on the device with it. Returns how

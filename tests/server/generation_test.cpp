@@ -28,13 +28,13 @@ using lmtp::testing::HttpClient;
 using lmtp::testing::kEndless;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::Running;
-using ResponderPtr = std::shared_ptr<HttpResponder>;
+using SharedResponder = std::shared_ptr<HttpResponder>;
 
 // "PROMPT SAMPLE TOKEN [REASON]" a token, "PROMPT prompt TOKEN" for one of a prompt, then the
 // texts of all samples and "end".
 class Lines : public GenerationListener {
  public:
-  explicit Lines(ResponderPtr responder, std::optional<std::size_t> max_prompt_tokens)
+  explicit Lines(SharedResponder responder, std::optional<std::size_t> max_prompt_tokens)
       : responder_(std::move(responder)), max_prompt_tokens_(max_prompt_tokens) {}
 
   Result<void> on_prompts(const registry::ReadyModel& /*model*/, Prompts& prompts,
@@ -78,7 +78,7 @@ class Lines : public GenerationListener {
   }
 
  private:
-  const ResponderPtr responder_;
+  const SharedResponder responder_;
   const std::optional<std::size_t> max_prompt_tokens_;
   bool begun_ = false;
   std::string lines_;
@@ -109,7 +109,7 @@ struct Serving {
   Serving(const Serving&) = delete;
   Serving& operator=(const Serving&) = delete;
 
-  void answer(const HttpRequest& http, const ResponderPtr& responder) {
+  void answer(const HttpRequest& http, const SharedResponder& responder) {
     GenerationRequest request = endpoint.request;
     request.model = http.query;
     request.num_bytes = http.body.size();

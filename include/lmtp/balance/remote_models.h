@@ -21,7 +21,7 @@ inline constexpr std::size_t kWorkersMax = 256;
 // Known prefixes, of kBlockSize tokens each beyond the one before.
 inline constexpr std::size_t kAffinitiesMax = 1'000'000;
 // Workers that a stream may lose in a row without a token in between: it might be the cause.
-inline constexpr int kVainMovesMax = 16;
+inline constexpr int kFailedMovesMax = 16;
 // Of messages that wait to be sent to a worker, in tokens; beyond it, it counts as overloaded. Each
 // counts as kMessageTokens and those of its prompt.
 inline constexpr std::size_t kOutboxTokensMax = std::size_t{16} << 20;

@@ -75,7 +75,7 @@ void set_retry_after(int wait_ms, HttpResponse& response) {
   response.fields.push_back({"Retry-After", std::to_string((wait_ms + 999) / 1000)});
 }
 
-HttpResponse come_again(int retry_after_s, std::string_view sentence) {
+HttpResponse too_many_requests(int retry_after_s, std::string_view sentence) {
   HttpResponse response = plain_text(429, sentence);
   set_retry_after(retry_after_s * 1000, response);
   return response;

@@ -24,7 +24,7 @@ HttpResponse plain_text(int status, std::string_view sentence);
 void set_retry_after(int wait_ms, HttpResponse& response);
 
 // 429, with the seconds to wait.
-HttpResponse come_again(int retry_after_s, std::string_view sentence);
+HttpResponse too_many_requests(int retry_after_s, std::string_view sentence);
 
 // How a client sees where a body ends.
 enum class Framing { kLength, kChunks, kClose };

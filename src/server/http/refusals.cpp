@@ -73,8 +73,8 @@ std::optional<HttpResponse> HttpSession::refuse_address() {
   if (std::exchange(is_first_, false)) return std::nullopt;
   const int retry_after_s = place_.seat().take_request();
   if (retry_after_s == 0) return std::nullopt;
-  return come_again(retry_after_s,
-                    "Too many requests of this address (--max-request-rate-per-address).");
+  return too_many_requests(retry_after_s,
+                           "Too many requests of this address (--max-request-rate-per-address).");
 }
 
 const UpgradeHandler* HttpSession::find_websocket() const {
