@@ -274,4 +274,6 @@ def test_what_cannot_be_served_is_refused_at_start(tmp_path):
             list(map(str, command)), capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
         assert done.returncode in (1, 2)
         assert sentence in done.stderr, done.stderr
-        assert done.stderr.count("\n") == 1, done.stderr
+        # On a busy machine the model may not have ended in time, which is a line of the log.
+        lines = [line for line in done.stderr.splitlines() if "did not stop within" not in line]
+        assert len(lines) == 1, done.stderr

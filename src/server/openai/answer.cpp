@@ -79,9 +79,9 @@ class OpenAiAnswer : public GenerationListener {
     double sum_logprobs = 0.0;
   };
 
-  static void add(Content event, Choice& choice) { choice.pending.text += event.text; }
-  static void add(CallBegins event, Choice& choice) { choice.call = std::move(event); }
-  static void add(CallArguments event, Choice& choice) { choice.pending.text += event.json; }
+  static void add(const Content& event, Choice& choice) { choice.pending.text += event.text; }
+  static void add(CallBegins& event, Choice& choice) { choice.call = std::move(event); }
+  static void add(const CallArguments& event, Choice& choice) { choice.pending.text += event.json; }
   static void add(CallEnds /*event*/, Choice& /*choice*/) {}
   std::size_t num_answers() const { return static_cast<std::size_t>(options_.num_answers); }
   Prompt make_prompt(std::size_t at, const std::vector<TokenId>& ids) const;
@@ -226,7 +226,7 @@ void OpenAiAnswer::on_reply(Reply reply) {
   choice.sum_logprobs += static_cast<double>(reply.token.logprob);
   const std::size_t num_before = choice.pending.num_bytes();
   for (ReplyEvent& event : reply.events) {
-    std::visit([&](auto& kind) { add(std::move(kind), choice); }, event);
+    std::visit([&](auto& kind) { add(kind, choice); }, event);
   }
   choice.pending.lists.add(reply.token);
   if (options_.streams) return append_chunk(choice, index);
