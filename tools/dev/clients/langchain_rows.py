@@ -1,0 +1,83 @@
+from langchain.agents import create_agent
+from langchain_openai import ChatOpenAI
+from rows import (
+    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, WEATHER_CALL, Weather, call_for, get_weather,
+    has_text, is_call, is_weather, loop_ran, row, user,
+)  # fmt: skip
+
+llm = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", temperature=0, max_tokens=MAX_TOKENS,
+                 max_retries=0, timeout=ROW_S)  # fmt: skip
+
+
+def is_message_with_call(message, city=None):
+    calls, broken = message.tool_calls, message.invalid_tool_calls
+    assert len(calls) == 1 and not broken, f"calls {calls}, broken {broken}"
+    is_call(calls[0]["name"], calls[0]["args"], city)
+
+
+def joined(stream):
+    first, *others = stream
+    for chunk in others:
+        first += chunk
+    return first
+
+
+@row("invoke")
+def _():
+    has_text(llm.invoke(QUESTION).content)
+
+
+@row("stream")
+def _():
+    has_text(joined(llm.stream(QUESTION)).content)
+
+
+@row("bind_tools")
+def _():
+    is_message_with_call(llm.bind_tools([get_weather]).invoke(call_for("Paris")), "Paris")
+
+
+@row("bind_tools, streamed")
+def _():
+    stream = llm.bind_tools([get_weather]).stream(call_for("Paris"))
+    is_message_with_call(joined(stream), "Paris")
+
+
+@row('bind_tools(tool_choice="any")')
+def _():
+    is_message_with_call(llm.bind_tools([get_weather], tool_choice="any").invoke(QUESTION))
+
+
+@row('bind_tools(tool_choice="get_weather")')
+def _():
+    named = llm.bind_tools([get_weather], tool_choice="get_weather", strict=True)
+    is_message_with_call(named.invoke(QUESTION))
+
+
+@row("create_agent")
+def _():
+    agent = create_agent(llm, [get_weather], system_prompt="Be helpful.")
+    answer = agent.invoke({"messages": [user(call_for("Paris"))]}, {"recursion_limit": 6})
+    loop_ran(answer["messages"][-1].content)
+
+
+@row("create_agent, streamed")
+def _():
+    agent = create_agent(llm, [get_weather], system_prompt="Be helpful.")
+    stream = agent.stream({"messages": [user(call_for("Paris"))]}, {"recursion_limit": 6},
+                          stream_mode="messages")  # fmt: skip
+    loop_ran("".join(str(message.content) for message, _ in stream))
+
+
+@row("create_agent(response_format=)")
+def _():
+    agent = create_agent(llm, [get_weather], response_format=Weather)
+    answer = agent.invoke({"messages": [user(WEATHER_CALL)]}, {"recursion_limit": 6})
+    is_weather(answer["structured_response"])
+
+
+for method in ("json_schema", "function_calling", "json_mode"):
+
+    @row(f"with_structured_output, {method}")
+    def _(method=method):
+        is_weather(llm.with_structured_output(Weather, method=method).invoke(DESCRIBE))

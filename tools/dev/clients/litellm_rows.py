@@ -1,0 +1,58 @@
+import litellm
+from rows import (
+    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, TOOL, V1, WEATHER, Weather, call_for, has_text,
+    is_call, is_weather, row, same, user,
+)  # fmt: skip
+
+
+def ask(*messages, provider="openai", **options):
+    return litellm.completion(
+        model=f"{provider}/{MODEL}", api_base=V1, api_key="none", messages=list(messages),
+        temperature=0, max_tokens=MAX_TOKENS, num_retries=0, timeout=ROW_S, **options,
+    )  # fmt: skip
+
+
+def is_answer_with_call(answer, city=None):
+    choice = answer.choices[0]
+    calls = choice.message.tool_calls or []
+    same((len(calls), choice.finish_reason), (1, "tool_calls"))
+    is_call(calls[0].function.name, calls[0].function.arguments, city)
+
+
+for provider in ("openai", "hosted_vllm", "litellm_proxy"):
+
+    @row(f"{provider}/, text")
+    def _(provider=provider):
+        has_text(ask(user(QUESTION), provider=provider).choices[0].message.content)
+
+    @row(f"{provider}/, tools")
+    def _(provider=provider):
+        is_answer_with_call(ask(user(call_for("Paris")), tools=[TOOL], provider=provider), "Paris")
+
+
+@row("tools, required")
+def _():
+    is_answer_with_call(ask(user(QUESTION), tools=[TOOL], tool_choice="required"))
+
+
+@row("tools, streamed")
+def _():
+    messages = [user(call_for("Paris"))]
+    chunks = list(ask(*messages, tools=[TOOL], stream=True))
+    is_answer_with_call(litellm.stream_chunk_builder(chunks, messages), "Paris")
+
+
+@row("a tool's result")
+def _():
+    asked = user(call_for("Paris"))
+    called = ask(asked, tools=[TOOL], tool_choice="required").choices[0].message
+    result = {"role": "tool", "tool_call_id": called.tool_calls[0].id, "name": "get_weather",
+              "content": WEATHER}  # fmt: skip
+    text = ask(asked, called, result, tools=[TOOL]).choices[0].message.content
+    assert WEATHER in str(text), f"the result is not in {text!r}"
+
+
+@row("response_format")
+def _():
+    answer = ask(user(DESCRIBE), response_format=Weather).choices[0].message.content
+    is_weather(Weather.model_validate_json(answer))

@@ -1,0 +1,48 @@
+import asyncio
+
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from rows import (
+    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, V1, Weather, call_for, get_weather, has_text, is_weather,
+    loop_ran, row,
+)  # fmt: skip
+
+model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=V1, api_key="none"))
+
+
+def agent(**options):
+    return Agent(model, model_settings={"temperature": 0, "max_tokens": MAX_TOKENS}, **options)
+
+
+@row("text")
+def _():
+    has_text(agent().run_sync(QUESTION).output)
+
+
+@row("tools")
+def _():
+    loop_ran(agent(tools=[get_weather]).run_sync(call_for("Paris")).output)
+
+
+@row("tools, streamed")
+def _():
+    async def streamed():
+        async with agent(tools=[get_weather]).run_stream(call_for("Paris")) as run:
+            return await run.get_output()
+
+    loop_ran(asyncio.run(streamed()))
+
+
+for name, output in {"output_type": Weather, "output_type, ToolOutput": ToolOutput(Weather),
+                     "output_type, NativeOutput": NativeOutput(Weather),
+                     "output_type, PromptedOutput": PromptedOutput(Weather)}.items():  # fmt: skip
+
+    @row(name)
+    def _(output=output):
+        is_weather(agent(output_type=output).run_sync(DESCRIBE).output)
+
+
+@row("output_type and text")
+def _():
+    assert agent(output_type=[Weather, str]).run_sync(QUESTION).output, "no output"
