@@ -1,7 +1,8 @@
 import dspy
 import litellm
 from rows import (
-    CALLED, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, call_for, get_weather, has_text, row, same,
+    CALLED, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, call_for, get_weather, has_text, is_call, row,
+    same,
 )  # fmt: skip
 
 # What it sends depends on what it knows of the model: 3.0 asks litellm, 3.4 its LM.
@@ -52,8 +53,11 @@ def _():
                                custom_types={"dspy.Tool": dspy.Tool})  # fmt: skip
     adapter = dspy.ChatAdapter(use_native_function_calling=True)
     with dspy.context(lm=lm(), adapter=adapter):
-        made = dspy.Predict(signature)(question=call_for("Paris"), tools=[dspy.Tool(get_weather)])
-    assert made.outputs.tool_calls, f"no call: {made}"
+        # Said twice, since its instructions stand around it.
+        question = f"{call_for('Paris')}\n\n{call_for('Paris')}"
+        made = dspy.Predict(signature)(question=question, tools=[dspy.Tool(get_weather)])
+    assert made.outputs and made.outputs.tool_calls, f"no call: {made}"
+    is_call(made.outputs.tool_calls[0].name, made.outputs.tool_calls[0].args, "Paris")
 
 
 @row("ReAct")

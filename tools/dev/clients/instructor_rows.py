@@ -9,8 +9,11 @@ from rows import (
 )  # fmt: skip
 
 SETTINGS = {"model": MODEL, "temperature": 0, "max_tokens": MAX_TOKENS, "max_retries": 1}
+# Before 1.15, JSON_O1 leaves the form to the model.
+OLD = metadata.version("instructor") < "1.15"
 # Those of OpenAI's chat completions.
-MODES = ("TOOLS", "TOOLS_STRICT", "FUNCTIONS", "JSON", "JSON_SCHEMA")
+MODES = ("TOOLS", "TOOLS_STRICT", "FUNCTIONS", "JSON", "JSON_SCHEMA") + ("JSON_O1",) * (not OLD)
+UNFORCED = {"MD_JSON": "```json\n%s\n```"} | ({"JSON_O1": "%s"} if OLD else {})
 
 
 def completions(mode):
@@ -26,10 +29,7 @@ for mode in MODES:
             messages=[user(DESCRIBE)], response_model=Weather, **SETTINGS))  # fmt: skip
 
 
-# Modes that leave the form to the model, and this one is too small for their instructions.
-UNFORCED = {"MD_JSON": "```json\n%s\n```"}
-if metadata.version("instructor") < "1.15":
-    UNFORCED["JSON_O1"] = "%s"
+# This model is too small for their instructions.
 for mode, text in UNFORCED.items():
 
     @row(mode)

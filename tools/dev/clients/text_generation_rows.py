@@ -21,6 +21,7 @@ def _():
 
 @row("chat, streamed")
 def _():
+    # 0.7.0 reads chunks of TGI 2.0 alone: `role` and `tool_calls` in each delta, and no [DONE].
     has_text("".join(c.choices[0].delta.content or "" for c in ask(QUESTION, stream=True)))
 
 
