@@ -1,8 +1,9 @@
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy
 from langchain_openai import ChatOpenAI
 from rows import (
-    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, WEATHER_CALL, Weather, call_for, get_weather,
-    has_text, is_call, is_weather, loop_ran, row, user,
+    CALLED, DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, WEATHER_CALL, Weather, call_for,
+    get_weather, has_text, is_call, is_weather, loop_ran, row, same, user,
 )  # fmt: skip
 
 llm = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", temperature=0, max_tokens=MAX_TOKENS,
@@ -74,6 +75,14 @@ def _():
     agent = create_agent(llm, [get_weather], response_format=Weather)
     answer = agent.invoke({"messages": [user(WEATHER_CALL)]}, {"recursion_limit": 6})
     is_weather(answer["structured_response"])
+
+
+@row("create_agent(response_format=ProviderStrategy)")
+def _():
+    agent = create_agent(llm, [get_weather], response_format=ProviderStrategy(Weather))
+    answer = agent.invoke({"messages": [user(call_for("Paris"))]}, {"recursion_limit": 6})
+    is_weather(answer["structured_response"])
+    same(CALLED, ["Paris"])
 
 
 for method in ("json_schema", "function_calling", "json_mode"):

@@ -6,7 +6,7 @@ from agents import (
 )  # fmt: skip
 from rows import (
     CALLED, DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, Weather, call_for, call_text,
-    get_weather, has_text, is_weather, loop_ran, repeat, row,
+    get_weather, has_text, is_weather, loop_ran, repeat, row, same,
 )  # fmt: skip
 
 set_tracing_disabled(True)
@@ -57,6 +57,13 @@ def _():
 @row("output_type")
 def _():
     is_weather(ask(agent(output_type=Weather), DESCRIBE))
+
+
+@row("tools and output_type")
+def _():
+    both = agent(tools=[function_tool(get_weather)], output_type=Weather)
+    is_weather(ask(both, call_for("Paris")))
+    same(CALLED, ["Paris"])
 
 
 @row("handoffs")

@@ -4,8 +4,8 @@ from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from rows import (
-    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, V1, Weather, call_for, get_weather, has_text, is_weather,
-    loop_ran, row,
+    CALLED, DESCRIBE, MAX_TOKENS, MODEL, QUESTION, V1, Weather, call_for, get_weather, has_text,
+    is_weather, loop_ran, row, same,
 )  # fmt: skip
 
 model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=V1, api_key="none"))
@@ -41,6 +41,13 @@ for name, output in {"output_type": Weather, "output_type, ToolOutput": ToolOutp
     @row(name)
     def _(output=output):
         is_weather(agent(output_type=output).run_sync(DESCRIBE).output)
+
+
+@row("tools and output_type, NativeOutput")
+def _():
+    both = agent(tools=[get_weather], output_type=NativeOutput(Weather))
+    is_weather(both.run_sync(call_for("Paris")).output)
+    same(CALLED, ["Paris"])
 
 
 @row("output_type and text")
