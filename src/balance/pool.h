@@ -82,6 +82,7 @@ class Pool final : public registry::StreamCanceller {
   bool is_ready() const;
   std::optional<engine::ModelLimits> limits() const;
   std::string model_name() const;
+  bool has_adapter(const std::string& name) const;  // by what the workers have said last
   registry::ModelStatus status() const;
 
  private:

@@ -287,6 +287,15 @@ std::string Pool::model_name() const {
   return model_.name;
 }
 
+bool Pool::has_adapter(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(workers_, [&](const auto& worker) {
+    if (!worker->info) return false;
+    const auto& adapters = worker->info->status.adapters;
+    return std::ranges::find(adapters, name, &AdapterSource::name) != adapters.end();
+  });
+}
+
 registry::ModelStatus Pool::status() const {
   const std::lock_guard lock(mutex_);
   registry::ModelStatus status;

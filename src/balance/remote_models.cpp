@@ -65,8 +65,10 @@ struct RemoteModels::Impl {
     return status;
   }
 
+  // As the workers are asked: they know which names the model answers to.
   std::string name_of(const std::string& asked) const {
-    return asked.empty() ? pool->model_name() : asked;
+    const bool is_any = registry::is_any_model(asked) && !pool->has_adapter(asked);
+    return asked.empty() || is_any ? pool->model_name() : asked;
   }
 
   registry::RefusalCounts refusals;
@@ -102,6 +104,7 @@ void RemoteModels::set_texts(registry::LoadedTexts texts) {
 }
 
 Submission RemoteModels::submit(Request&& request) {
+  if (registry::is_any_model(request.model)) request.model = impl_->name_of(request.model);
   const auto submit = [this](Request& checked) -> Submission {
     if (checked.controller != nullptr) return Refusal{kNoControllers};
     if (const auto limits = impl_->pool->limits();
@@ -151,7 +154,6 @@ std::optional<engine::ModelLimits> RemoteModels::limits_of(const std::string& /*
   return impl_->pool->limits();
 }
 
-// The workers know which names they answer to.
 std::optional<registry::ReadyModel> RemoteModels::ready_model(const std::string& name) const {
   if (!impl_->pool->is_ready()) return std::nullopt;
   const registry::LoadedTexts& texts = impl_->texts;

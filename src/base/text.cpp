@@ -1,5 +1,6 @@
 #include "lmtp/base/text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -55,6 +56,10 @@ std::string shortened(std::string_view text, std::size_t max_bytes) {
 
 std::string quoted_name(std::string_view name) {
   return "'" + shortened(name, kNameBytesMax) + "'";
+}
+
+bool has_control_character(std::string_view text) {
+  return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7F; });
 }
 
 std::string address_text(const std::string& host, int port) {

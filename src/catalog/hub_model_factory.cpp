@@ -31,6 +31,11 @@ std::string commit_of(const std::string& folder) {
   return path.parent_path().filename() == "snapshots" ? path.filename().string() : "";
 }
 
+// What clients, metrics and the log call it.
+std::string shown_name(const ModelSource& source, const ModelOptions& options) {
+  return options.served_names.empty() ? source.name : options.served_names.front();
+}
+
 // How transformers makes the same model.
 std::string constructor_of(const ModelSource& source) {
   const std::string make = "AutoModelForCausalLM.";
@@ -41,16 +46,23 @@ std::string constructor_of(const ModelSource& source) {
          path.filename().string() + "')";
 }
 
-// `longest`: the context that is served; `wanted`: what --context asks for, 0: the model's own.
+// `longest`: the context that is served.
 registry::ModelDescription describe(const ModelSource& source, const model::ModelConfig& config,
-                                    const agent::AgentOptions& agent, int longest, int wanted) {
+                                    const agent::AgentOptions& agent, int longest,
+                                    const ModelOptions& options) {
   const bool is_folder = source.kind == SourceKind::kFolder;
+  const int wanted = options.context_length;
   registry::ModelDescription description;
-  description.name = source.name;
+  description.name = shown_name(source, options);
+  description.hides_path = !options.served_names.empty();
   description.type = config.model_type;
   description.architecture = config.architecture;
   description.constructor = constructor_of(source);
   description.tokenizer = is_folder ? source.folder : "gpt2";
+  if (description.hides_path && is_folder) {
+    description.constructor = "AutoModelForCausalLM.from_pretrained('" + description.name + "')";
+    description.tokenizer = description.name;
+  }
   description.commit = commit_of(source.folder);
   description.device = agent::device_name(agent);
   description.dtype = agent::dtype_name(agent.weight_type);
@@ -158,6 +170,34 @@ text::LoadedChatTemplate load_chat_template(const ModelSource& source,
   const auto files = text::read_chat_template(source.folder, template_file);
   if (!files) return files.error();
   return text::ChatTemplate::make(*files, std::move(tokenizer));
+}
+
+// What clients are told of a model that has a name of its own.
+Error without_path(Error error, const std::string& folder, const std::string& name) {
+  for (std::size_t at = folder.empty() ? std::string::npos : error.message.find(folder);
+       at != std::string::npos; at = error.message.find(folder, at + name.size())) {
+    error.message.replace(at, folder.size(), name);
+  }
+  return error;
+}
+
+// What reads its texts.
+void add_texts(const ModelSource& source, const std::string& template_file,
+               registry::ServedModel& served) {
+  const auto shown = [source, name = served.description.name,
+                      hides_path = served.description.hides_path](Error error) {
+    return hides_path ? without_path(std::move(error), source.folder, name) : error;
+  };
+  served.load_tokenizer = [source, shown]() -> registry::LoadedTokenizer {
+    auto loaded = load_tokenizer(source);
+    return loaded ? std::move(loaded) : shown(loaded.error());
+  };
+  served.load_chat_template =
+      [source, shown, template_file](
+          std::shared_ptr<const tokenizer::Tokenizer> tokenizer) -> text::LoadedChatTemplate {
+    auto loaded = load_chat_template(source, template_file, std::move(tokenizer));
+    return loaded ? std::move(loaded) : shown(loaded.error());
+  };
 }
 
 // A KV cache that does not even serve streams of so many tokens (or of the whole context, where
@@ -273,10 +313,11 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source,
   served.key = source.kind == SourceKind::kFolder
                    ? source.folder
                    : "random:" + source.shape + ":" + std::to_string(source.seed);
-  served.description = describe(source, *config, agent, longest, options_.context_length);
+  served.description = describe(source, *config, agent, longest, options_);
   served.description.dtype_reason = std::move(dtype_reason);
   served.description.num_parameters = memory->num_parameters;
-  served.names = source.names;
+  served.names = options_.served_names;
+  served.names.insert(served.names.end(), source.names.begin(), source.names.end());
   served.limits.vocab_size = config->vocab_size;
   served.limits.eos_ids = config->eos_ids;
   served.limits.max_input_tokens = options_.max_input_tokens;
@@ -288,7 +329,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source,
   served.options.score_cache_bytes = options_.score_cache_bytes;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
   served.options.trace = options_.trace;
-  served.options.name = source.name;
+  served.options.name = served.description.name;
   served.memory.weights_bytes = memory->weights_bytes;
   served.memory.kv_bytes_min = memory->kv_bytes_min;
   served.memory.kv_bytes = options_.kv_cache_bytes;
@@ -296,16 +337,12 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source,
   // With what is free now, until the registry has decided about its memory.
   served.limits.context_length = context_of(registry::kv_bytes_wanted(served.memory, free_bytes()));
   served.context_of = context_of;
-  served.load = [with_kv, name = source.name, notes = served.description.notes](
+  served.load = [with_kv, name = served.options.name, notes = served.description.notes](
                     std::int64_t kv_bytes, const scheduler::LoadProgress& progress) {
     for (const std::string& note : notes) log::warning(name + ": " + note);
     return agent::make_agent(with_kv(kv_bytes), progress);
   };
-  served.load_tokenizer = [source] { return load_tokenizer(source); };
-  served.load_chat_template = [source, file = options_.chat_template_file](
-                                  std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
-    return load_chat_template(source, file, std::move(tokenizer));
-  };
+  add_texts(source, options_.chat_template_file, served);
   served.adapters = options_.adapters;
   served.adapters_max = static_cast<std::size_t>(options_.max_cpu_loras);
   served.load_adapter = adapters(agent);

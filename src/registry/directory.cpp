@@ -53,6 +53,7 @@ engine::ModelLimits limits_at_most(const ServedModel& served) {
 Directory::Meaning Directory::find(const std::string& name) const {
   if (name.empty()) return find_default();
   if (const auto found = names.find(name); found != names.end()) return found->second;
+  if (!is_auto && is_any_model(name)) return find_default();
   if (!is_auto) return Refusal{unknown_name(name), true};
   if (has_control_character(name)) {
     return Refusal{
@@ -60,6 +61,12 @@ Directory::Meaning Directory::find(const std::string& name) const {
         true};
   }
   return nullptr;
+}
+
+// Before the model is found it is not known which adapters it has.
+bool Directory::renames(const std::string& name, const ModelEntry& entry) const {
+  if (name.empty()) return false;
+  return is_any_model(name) ? !is_auto && entry.served != nullptr : hides_path;
 }
 
 Directory::Meaning Directory::find_default() const {
@@ -104,11 +111,6 @@ std::string Directory::names_ready() const {
     out += (out.empty() ? "" : ", ") + quoted_name(entry->name);
   }
   return out;
-}
-
-bool has_control_character(const std::string& name) {
-  return std::any_of(name.begin(), name.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
 }
 
 }  // namespace lmtp::registry

@@ -90,7 +90,8 @@ engine::ModelLimits limits_at_most(const ServedModel& served);
 struct Directory {
   bool is_auto = false;
   bool stopping = false;
-  std::string only_name;     // not auto
+  std::string only_name;     // not auto: as clients are told it
+  bool hides_path = false;   // ModelDescription's, before the model has been found too
   std::string default_name;  // auto: of requests that name none; empty: they are refused
   std::string only_failure;  // not auto: why there is no model any more
   std::vector<std::shared_ptr<const ModelEntry>> entries;
@@ -100,6 +101,8 @@ struct Directory {
   // up (default_name if it is empty); or why it is refused.
   using Meaning = std::variant<std::shared_ptr<const ModelEntry>, Refusal>;
   Meaning find(const std::string& name) const;
+  // Whether a request for that entry, no adapter of it, goes by the model's own name from now on.
+  bool renames(const std::string& name, const ModelEntry& entry) const;
   Error unknown_name(const std::string& name) const;
   // Of the models that are ready.
   std::string names_ready() const;
@@ -124,7 +127,5 @@ class PublishedDirectory {
   mutable std::mutex mutex_;
   std::shared_ptr<const Directory> directory_ = std::make_shared<Directory>();
 };
-
-bool has_control_character(const std::string& name);
 
 }  // namespace lmtp::registry

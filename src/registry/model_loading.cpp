@@ -82,7 +82,8 @@ Result<void> RegistryActor::seek(const Slot& slot) {
 // the next request resumes it.
 Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
   const std::string prefix = quoted_name(slot->name) + " cannot be fetched: ";
-  const bool is_here = guarded([&] { return factory_.find(slot->name); }).ok();
+  const std::string& sought = options_.is_auto ? slot->name : options_.only.name;
+  const bool is_here = guarded([&] { return factory_.find(sought); }).ok();
   if (!is_here && ++num_fetching_ > kFetchesMax) {
     --num_fetching_;
     return Error{ErrorCode::kOverloaded, "overloaded: " + std::to_string(kFetchesMax) +
@@ -98,8 +99,7 @@ Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
     }
     return !load.given_up;
   };
-  Result<ServedModel> served =
-      guarded([&] { return factory_.fetch(slot->name, progress); }, prefix);
+  Result<ServedModel> served = guarded([&] { return factory_.fetch(sought, progress); }, prefix);
   if (!is_here) --num_fetching_;
   return served;
 }
@@ -181,14 +181,19 @@ void RegistryActor::fail(ModelSlot& slot, const Error& error) {
   Error reason{error.code, "no memory"};
   remove(slot);
   (void)guarded([&]() -> Result<void> {
-    reason.message = "model: " + error.message;
     const std::string& name = slot.served ? slot.served->description.name : slot.name;
+    // The reason may be about a path, which clients are not to know.
+    const std::string told =
+        options_.only.served_names.empty()
+            ? error.message
+            : quoted_name(name) + " could not be loaded; the server's log says why";
+    reason.message = "model: " + told;
     if (comes_back) {
       log::error(quoted_name(name) + " was not loaded again: " + error.message);
     } else if (options_.is_auto && slot.served != nullptr) {
       log::warning(quoted_name(name) + " was not loaded: " + error.message);
     }
-    remember_failure(name, error.message);
+    remember_failure(name, told);
     publish();
     return {};
   });

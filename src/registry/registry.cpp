@@ -213,6 +213,8 @@ Submission Registry::Impl::submit(Request& request) {
   if (adapter != nullptr) {
     adapter->touch();
     request.adapter = adapter->adapter;
+  } else if (entry != nullptr && published->renames(request.model, *entry)) {
+    request.model = entry->name;
   }
   const bool is_there = adapter == nullptr || request.adapter != nullptr;
   if (entry != nullptr && entry->route != nullptr && is_there &&

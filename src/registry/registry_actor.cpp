@@ -61,14 +61,17 @@ RegistryActor::RegistryActor(ModelFactory& factory, Options options,
       published_(published),
       refusals_(refusals) {
   if (!options_.is_auto) {
-    const auto slot = std::make_shared<ModelSlot>(options_.only.name,
-                                                  options_.limits.max_waiting_requests, refusals_);
+    const std::vector<std::string>& served = options_.only.served_names;
+    const auto slot =
+        std::make_shared<ModelSlot>(served.empty() ? options_.only.name : served.front(),
+                                    options_.limits.max_waiting_requests, refusals_);
     slots_.push_back(slot);
     if (options_.only.found) {
       add_found(slot, *options_.only.found);
     } else {
-      remember_name(*slot, slot->name);
-      remember_name(*slot, std::string(last_component(slot->name)));
+      for (const std::string& name : served) remember_name(*slot, name);
+      remember_name(*slot, options_.only.name);
+      remember_name(*slot, std::string(last_component(options_.only.name)));
       const Result<void> started = seek(slot);
       LMTP_CHECK(started.ok(), "the first thread of the process");
     }
@@ -118,7 +121,9 @@ void RegistryActor::publish() {
   auto directory = std::make_shared<Directory>();
   directory->is_auto = options_.is_auto;
   directory->stopping = stopping_;
-  directory->only_name = options_.only.name;
+  directory->hides_path = !options_.only.served_names.empty();
+  directory->only_name =
+      directory->hides_path ? options_.only.served_names.front() : options_.only.name;
   directory->default_name = options_.limits.default_model.name;
   if (!options_.is_auto && !failures_.empty()) directory->only_failure = failures_.back().error;
   for (const Slot& slot : slots_) {

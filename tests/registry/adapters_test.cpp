@@ -155,6 +155,21 @@ TEST_F(AdaptersTest, NamesAreOfOneThingEach) {
   expect_part(unload("fake"), "is no adapter that is served");
 }
 
+// "tgi" and "dummy", which TGI's clients send where no model is named, are the model's until one
+// has that name.
+TEST_F(AdaptersTest, TheNamesOfTgisClientsMayBeAnAdapters) {
+  start();
+  for (const char* name : {"tgi", "dummy"}) {
+    ASSERT_EQ(submit(1, name), "");
+    EXPECT_EQ(sink->wait_done(1).tokens,
+              testing::FakeAgent::expected_tokens({1, 2}, 4, kFakeVocabSize));
+  }
+  EXPECT_EQ(load("dummy"), "");
+  expect_served(2, "dummy", "dummy");
+  EXPECT_EQ(models->ready_model("dummy")->name, "dummy");
+  EXPECT_EQ(models->ready_model("tgi")->name, "fake");
+}
+
 TEST_F(AdaptersTest, AnAdapterOfTheModelsOwnNameDoesNotStart) {
   start({{"good", ""}, {"/models/fake", ""}});
   expect_part(start_error, "adapter '/models/fake': the model itself has this name");

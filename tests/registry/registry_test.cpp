@@ -95,6 +95,7 @@ TEST_F(RegistryTest, UnknownNamesAreAnsweredWithTheReason) {
   EXPECT_EQ(stream.num_ends, 1);
   EXPECT_NE(refusal(2, std::string("a\0b", 3)).find("control character"), std::string::npos);
   EXPECT_EQ(run(3, "a").error, "") << "the server lives";
+  EXPECT_EQ(run(4, "tgi").error, "model: 'tgi' is unknown") << "one model of several";
 }
 
 TEST_F(RegistryTest, AFailedLoadAnswersItsWaitersAndALaterRequestTriesAgain) {

@@ -73,6 +73,71 @@ TEST(StaticRegistry, WaitsForItsDownload) {
   for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
 }
 
+// Over the path, which still leads to it, while the model is sought, loaded and lost.
+TEST(StaticRegistry, TellsTheNamesThatItIsServedBy) {
+  std::promise<void> done;
+  std::promise<std::string> sought;
+  auto factory = std::make_unique<FakeFactory>();
+  factory->set_fetch(
+      [&, known = done.get_future().share()](const std::string& name, const auto& progress) {
+        sought.set_value(name);
+        progress({50, 100});
+        known.wait();
+        ServedModel found = testing::fake_served_model("shown");
+        found.description.hides_path = true;
+        found.names = {"shown", "alias", "/secret/fake", "fake"};
+        return Result<ServedModel>(std::move(found));
+      });
+  OnlyModel only;
+  only.name = "/secret/fake";
+  only.served_names = {"shown", "alias"};
+  Registry manager(std::move(factory), std::move(only));
+  EXPECT_EQ(sought.get_future().get(), "/secret/fake");
+  EXPECT_EQ((*manager.status("/secret/fake"))->description.name, "shown");
+  EXPECT_NE(manager.status("other")->error().message.find("allowed is 'shown'"), std::string::npos);
+  const auto sink = std::make_shared<RecordingSink>();
+  const char* const names[] = {"", "shown", "alias", "/secret/fake", "fake", "tgi", "dummy"};
+  for (StreamId id = 0; id < std::ssize(names); ++id) {
+    Request request;
+    request.key = {1, id};
+    request.sink = sink;
+    request.model = names[id];
+    request.prompt = {1};
+    ASSERT_TRUE(std::holds_alternative<std::shared_ptr<StreamCanceller>>(
+        manager.submit(std::move(request))))
+        << names[id];
+  }
+  done.set_value();
+  for (StreamId id = 0; id < std::ssize(names); ++id) {
+    const RecordingSink::Stream stream = sink->wait_done(id);
+    EXPECT_EQ(stream.error, "") << names[id];
+    const std::string told = is_any_model(names[id]) ? names[id] : "shown";  // or an adapter's
+    EXPECT_EQ(stream.loading_model, told);
+    EXPECT_EQ(manager.ready_model(names[id])->name, "shown") << names[id];
+  }
+}
+
+TEST(StaticRegistry, WhyItWasNotLoadedNamesNoPathWhereItHasAName) {
+  for (const bool has_name : {false, true}) {
+    SCOPED_TRACE(has_name);
+    auto factory = std::make_unique<FakeFactory>();
+    factory->set_fetch([](const std::string& name, const auto& /*progress*/) {
+      return Result<ServedModel>(Error{ErrorCode::kInvalid, name + "/config.json is broken"});
+    });
+    OnlyModel only;
+    only.name = "/secret/fake";
+    if (has_name) only.served_names = {"shown"};
+    std::promise<std::string> loaded;
+    only.on_loaded = [&](const Result<void>& outcome) {
+      loaded.set_value(outcome.error().message);
+    };
+    Registry manager(std::move(factory), std::move(only));
+    EXPECT_EQ(loaded.get_future().get(), "/secret/fake/config.json is broken");
+    const std::string told = manager.status("")->error().message;
+    EXPECT_EQ(told.find("/secret") == std::string::npos, has_name) << told;
+  }
+}
+
 // A tokenizer may have fewer ids than the model, or more: grammars work all the same.
 TEST(StaticRegistry, NamesIdsOfTheTokenizerThatTheModelLacks) {
   for (const int more : {-10, 0, 10}) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fake_model.h"
+#include "lmtp/model_info.h"
 #include "recording_sink.h"
 
 namespace lmtp::server {
@@ -160,6 +161,22 @@ TEST_F(LoadingTest, CancelEndsTheStreamAndForgivesUnknownIds) {
   EXPECT_EQ(handle(R"(CANCEL {"stream_id": 5})"), Answers{});
   EXPECT_EQ(handle(R"(CANCEL {"stream_id": 5})"), Answers{});
   EXPECT_EQ(sink->wait_done(5).error, "cancelled");
+}
+
+TEST(ModelInfo, RepeatsNoPathWhereTheModelHasANameOfItsOwn) {
+  registry::ModelStatus status;
+  status.description.name = "shown";
+  status.adapters = {{"tales", "/adapters/tales"}};
+  const auto told = [&](const std::string& asked) {
+    const std::string info = model_info_json(status, asked, {});
+    const std::size_t begin = info.find("\"model\": \"") + 10;
+    return info.substr(begin, info.find('"', begin) - begin);
+  };
+  EXPECT_EQ(told(""), "shown");
+  EXPECT_EQ(told("/secret/model"), "/secret/model");
+  status.description.hides_path = true;
+  EXPECT_EQ(told("/secret/model"), "shown");
+  EXPECT_EQ(told("tales"), "tales");
 }
 
 TEST_F(LoadingTest, ModelInfoIsAnsweredAtOnceWithTheState) {

@@ -291,6 +291,31 @@ TEST(ServeOptions, MistakesAreOneLineThatNamesTheOption) {
   EXPECT_NE(mistake_of({"demo", "--log-level", "loud"}).find("--log-level"), std::string::npos);
 }
 
+TEST(ServeOptions, NamesOfTheServedModelAreItsOwn) {
+  const ServeOptions options =
+      options_of({"demo", "--served-model-name", "org/a", "--served-model-name=b", "--lora-modules",
+                  R"({"name": "c", "path": "p", "base_model_name": "b"})"});
+  EXPECT_THAT(options.served_names, ::testing::ElementsAre("org/a", "b"));
+  EXPECT_EQ(options.shown_name(), "org/a");
+  EXPECT_EQ(options_of({"demo"}).shown_name(), "demo");
+  const auto says = [](std::vector<const char*> arguments, const char* what) {
+    EXPECT_THAT(mistake_of(std::move(arguments)), ::testing::HasSubstr(what));
+  };
+  const std::string long_name(257, 'a');
+  for (const char* name :
+       {"--served-model-name=a\nb", "--served-model-name=caf\xe9", "--served-model-name=a\x7f"}) {
+    says({"demo", name}, "--served-model-name: allowed are names of 1 to 256 bytes");
+  }
+  says({"demo", "--served-model-name="}, "--served-model-name: 1 required NAME missing");
+  says({"demo", "--served-model-name", long_name.c_str()}, "1 to 256 bytes");
+  says({"demo", "--served-model-name", "a", "--lora-modules", "a=b"}, "'a' is the name of two");
+  says({"demo", "--served-model-name", "a", "b"},
+       "'b' is one name too many; MODEL is one, and --served-model-name is repeated for each");
+  says({"--served-model-name", "a"}, "--served-model-name: is of one model: name MODEL");
+  says({"balance", "h:1", "--served-model-name", "a"},
+       "--served-model-name: is not for a balancer; give it to the workers");
+}
+
 TEST(ServeOptions, WhatLmqlTakesIsRefusedWithWhatToUseInstead) {
   const auto says = [](std::vector<const char*> arguments, const char* option,
                        const char* instead) {
@@ -354,12 +379,13 @@ TEST(ServeOptions, ABalancerHasWorkersAndNothingThatComputes) {
 }
 
 TEST(ServeOptions, ALayoutsServersHaveWhatIsNotTheBalancers) {
-  const ServeOptions options =
-      options_of({"demo", "--layout", "2x1", "--port", "9000", "--api-key=k", "--dtype", "bf16",
-                  "--force", "--lora-modules", "a=b", "c=d", "--shutdown-timeout", "5"});
+  const ServeOptions options = options_of(
+      {"demo", "--layout", "2x1", "--port", "9000", "--api-key=k", "--dtype", "bf16", "--force",
+       "--served-model-name", "n", "--lora-modules", "a=b", "c=d", "--shutdown-timeout", "5"});
   EXPECT_EQ(options.num_children, 2);
   EXPECT_THAT(options.child_arguments,
-              ::testing::UnorderedElementsAre("--dtype=bf16", "--force=true", "--lora-modules=a=b",
+              ::testing::UnorderedElementsAre("--dtype=bf16", "--force=true",
+                                              "--served-model-name=n", "--lora-modules=a=b",
                                               "--lora-modules=c=d", "--shutdown-timeout=5"));
   EXPECT_EQ(options.balance.max_requests, 2U * 1024);
   EXPECT_EQ(options.port, 9000);

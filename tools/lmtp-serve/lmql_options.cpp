@@ -57,7 +57,8 @@ std::string instead_of(std::string_view word) {
                                          [&](const Advice& known) { return known.option == name; });
   if (found != std::end(kAdvice)) return std::string(option) + ": " + found->instead;
   if (!word.starts_with('-')) {
-    return "'" + std::string(word) + "' is one name too many; MODEL is one";
+    return "'" + std::string(word) +
+           "' is one name too many; MODEL is one, and --served-model-name is repeated for each";
   }
   return std::string(option) +
          " is no option of lmtp-serve, which hands nothing on to transformers as `lmql "

@@ -112,7 +112,7 @@ void print_client(const ServeOptions& options, const std::string& model,
 }
 
 std::string ready_lines(const ServeOptions& options, const server::Server& server) {
-  return "READY=1\nSTATUS=" + options.model + " ready, " + address_of(options, server);
+  return "READY=1\nSTATUS=" + options.shown_name() + " ready, " + address_of(options, server);
 }
 
 // Of a model that is divided: " in 2 ranks (weights 17.5 MiB, 17.1 MiB)".
@@ -245,6 +245,7 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   auto factory = make_factory(options, std::move(policy), events);
   registry::OnlyModel only;
   only.name = options.model;
+  only.served_names = options.served_names;
   only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
   only.on_loaded = [&events](const Result<void>& outcome) { events.on_loaded(outcome); };
   only.on_gone = [&events](const std::string& reason) { events.on_gone(reason); };
@@ -261,8 +262,8 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
     return stop(models, server, 0, kExitFailure);
   }
   const Watchdog watchdog(models, server);
-  ProgressBar fetching("fetching " + options.model);
-  ProgressBar loading("loading " + options.model);
+  ProgressBar fetching("fetching " + options.shown_name());
+  ProgressBar loading("loading " + options.shown_name());
   Events::Kind event = Events::Kind::kTimeout;
   std::int64_t progress = -1;
   while ((event = events.wait(kProgressIntervalMs)) == Events::Kind::kTimeout ||
@@ -326,6 +327,7 @@ Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
   const std::string name = options.is_auto() ? served.description.name : options.model;
   ServeOptions named;  // nothing is computed here: no device is touched, and no type is refused
   named.model = name;
+  if (!options.is_auto()) named.served_names = {served.description.name};
   named.chat_template_file = options.chat_template_file;
   named.context_length = options.context_length;
   named.force = options.force;
@@ -387,7 +389,7 @@ int serve_balanced(const ServeOptions& options) {
 // Until all children can answer: nothing; else the exit code, with why one of them has ended.
 std::optional<int> await_children(const ServeOptions& options, Events& events, Children& children,
                                   const balance::RemoteModels& models, std::string& failure) {
-  ProgressBar loading("loading " + options.model);
+  ProgressBar loading("loading " + options.shown_name());
   std::int64_t progress = -1;
   for (;;) {
     if (std::optional<std::string> ended = children.failure()) {

@@ -13,8 +13,13 @@ namespace {
 
 constexpr int kAdaptersMax = 4096;
 
+bool is_name_of_model(const std::string& name, const ServeOptions& options) {
+  return name == options.model ||
+         std::ranges::find(options.served_names, name) != options.served_names.end();
+}
+
 // name=path, or {"name": ..., "path": ..., "base_model_name": ...}.
-Result<AdapterSource> parse_module(const std::string& text, const std::string& model) {
+Result<AdapterSource> parse_module(const std::string& text, const ServeOptions& options) {
   if (!text.starts_with('{')) {
     const std::size_t equals = text.find('=');
     if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) {
@@ -30,9 +35,9 @@ Result<AdapterSource> parse_module(const std::string& text, const std::string& m
   if (name == nullptr || path == nullptr || name->empty() || path->empty()) {
     return Error{ErrorCode::kInvalid, "'" + text + "' has no name, or no path"};
   }
-  if (base != nullptr && *base != model) {
+  if (base != nullptr && !is_name_of_model(*base, options)) {
     return Error{ErrorCode::kInvalid, "'" + *name + "' is for the model '" + *base +
-                                          "', and this server's is '" + model + "'"};
+                                          "', and this server's is '" + options.shown_name() + "'"};
   }
   return AdapterSource{*name, *path};
 }
@@ -79,9 +84,9 @@ void finish_lora_options(const RawOptions& raw, ServeOptions& options) {
         "model without adapters");
   }
   for (const std::string& text : raw.lora_modules) {
-    const Result<AdapterSource> module = parse_module(text, options.model);
+    const Result<AdapterSource> module = parse_module(text, options);
     if (!module) refuse(module.error().message);
-    if (module->name == options.model ||
+    if (is_name_of_model(module->name, options) ||
         std::ranges::find(options.adapters, module->name, &AdapterSource::name) !=
             options.adapters.end()) {
       refuse("'" + module->name + "' is the name of two; each has one of its own");

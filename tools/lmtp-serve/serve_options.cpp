@@ -100,6 +100,13 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::ExistingFile)
       ->check(not_utf8, "")
       ->type_name("FILE");
+  app.add_option(
+         "--served-model-name", options.served_names,
+         "What clients are told that the named MODEL is called, in the place of its path or "
+         "name on the hub, by which it may be asked for as well; may be given several times: "
+         "it answers to all, and the first is told")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   app.add_flag("--static", raw.is_static,
                "Serve the named model only; a named MODEL is static by itself");
 }
@@ -222,7 +229,7 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.options.is_auto() && raw.is_static) {
     throw CLI::ValidationError("--static", "serves one named MODEL; with auto there is none");
   }
-  for (const char* option : {"--chat-template", "--lora-modules"}) {
+  for (const char* option : {"--chat-template", "--lora-modules", "--served-model-name"}) {
     if (raw.options.is_auto() && app.count(option) > 0) {
       throw CLI::ValidationError(option, "is of one model: name MODEL");
     }
@@ -280,6 +287,17 @@ void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions&
       throw CLI::ValidationError(option,
                                  "is for TCP, which --listen has taken the place of; "
                                  "give --host or --port too");
+    }
+  }
+}
+
+void check_served_names(const ServeOptions& options) {
+  constexpr std::size_t kBytesMax = 256;
+  for (const std::string& name : options.served_names) {
+    if (name.empty() || name.size() > kBytesMax || has_control_character(name) || !is_utf8(name)) {
+      throw CLI::ValidationError("--served-model-name",
+                                 "allowed are names of 1 to " + std::to_string(kBytesMax) +
+                                     " bytes of UTF-8 without control characters");
     }
   }
 }
@@ -348,6 +366,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
                                                      "SCHEME://HOST or SCHEME://HOST:PORT");
   }
   check_keys(app, options);
+  check_served_names(options);
   options.tracing.max_bytes = size_option("--trace-limit", raw.trace_limit, trace::kTraceBytesMin);
   options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
   const Result<std::int64_t> unload_after = parse_duration_ms(raw.unload_after);

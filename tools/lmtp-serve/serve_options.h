@@ -62,6 +62,10 @@ struct ServeOptions : catalog::ModelOptions {
 
   bool has_given_sockets() const { return tcp_fd >= 0 || unix_fd >= 0; }
   bool is_auto() const { return model == "auto"; }
+  // What the named model is called in logs and on terminals.
+  const std::string& shown_name() const {
+    return served_names.empty() ? model : served_names.front();
+  }
   bool has_layout() const { return num_children > 0; }
   bool is_balancer() const { return !balance.workers.empty(); }
 };

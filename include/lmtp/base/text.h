@@ -35,6 +35,9 @@ inline constexpr std::size_t kNameBytesMax = 128;
 // The name in quotes, shortened to that.
 std::string quoted_name(std::string_view name);
 
+// Whether it has a byte below 0x20, or 0x7F: no name has.
+bool has_control_character(std::string_view text);
+
 // Of an address that is a Unix socket: unix:PATH.
 inline constexpr std::string_view kUnixScheme = "unix:";
 // "host:port"; of a Unix socket the host alone.

@@ -38,6 +38,9 @@ struct ModelOptions {
   int max_input_tokens = 0;  // engine::ModelLimits
   int max_total_tokens = 0;  // as well
   int max_concurrent_requests = kDefaultConcurrentRequests;
+  // What the one model is called in the place of its path or name on the hub: the first is what
+  // clients are told. No adapter has one of them.
+  std::vector<std::string> served_names;
   std::string chat_template_file;  // in the place of the model's own; empty: that
   bool aici = false;               // runs AICI controllers in this process
   std::string aici_cache;          // the folder of uploaded controllers

@@ -21,7 +21,8 @@ namespace lmtp::registry {
 
 // What MODEL_INFO shows of a model, besides the engine's counters.
 struct ModelDescription {
-  std::string name;          // as it was asked for
+  std::string name;          // as it was asked for, or as the operator has it called
+  bool hides_path = false;   // the latter: clients are told no path, nor the name on the hub
   std::string type;          // config.json's model_type: "gpt2"
   std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
   std::string constructor;   // how the reference would load it, as LMQL prints it

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -21,6 +22,10 @@
 #include "lmtp/request/sampling_params.h"
 
 namespace lmtp::registry {
+
+// What TGI's clients send where the user has named no model. A server of one model takes it for
+// that one, unless a model or an adapter has this name.
+inline bool is_any_model(std::string_view name) { return name == "tgi" || name == "dummy"; }
 
 // MODEL_INFOs about models that are not loaded, waiting for the disk.
 inline constexpr std::size_t kLookupsMax = 64;

@@ -51,6 +51,9 @@ struct AutoOptions {
 // A static server's one model.
 struct OnlyModel {
   std::string name;
+  // Where there are any: the first is what clients are told, in the place of `name`, to which it
+  // answers as well. `found` has them too (ServedModel::names).
+  std::vector<std::string> served_names = {};
   std::optional<ServedModel> found;  // nothing: fetch() brings it
   std::size_t max_waiting_requests = kDefaultConcurrentRequests;
   // Called with the outcome of the loading, on the actor's thread; not where stopped before.

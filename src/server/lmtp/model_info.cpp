@@ -1,5 +1,6 @@
 #include "model_info.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +21,14 @@ OrderedJson stats_json(const engine::EngineStats& stats) {
     fields[std::string(row.field)] = static_cast<std::int64_t>(row.value(stats));
   }
   return fields;
+}
+
+// Whether the name is an adapter's, or may be told.
+bool repeats(std::string_view asked_name, const registry::ModelStatus& status) {
+  const auto is_asked = [&](const AdapterSource& adapter) { return adapter.name == asked_name; };
+  const bool may_tell =
+      !status.description.hides_path || std::ranges::any_of(status.adapters, is_asked);
+  return !asked_name.empty() && may_tell;
 }
 
 }  // namespace
@@ -54,7 +63,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
     return is_known ? std::move(value) : OrderedJson();
   };
   OrderedJson info = {
-      {"model", asked_name.empty() ? model.name : asked_name},
+      {"model", repeats(asked_name, status) ? asked_name : model.name},
       {"model_type", known(found, model.type)},
       {"architecture", known(found, model.architecture)},
       {"constructor", known(found, model.constructor)},

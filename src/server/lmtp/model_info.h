@@ -15,7 +15,7 @@ struct ServerTraits {
 };
 
 // A JSON object; its fields are described in docs/lmtp.md. `asked_name` is echoed as "model" where
-// it is not empty. Any thread.
+// it is not empty, unless the description hides the path, which it may be. Any thread.
 std::string model_info_json(const registry::ModelStatus& status, std::string_view asked_name,
                             const ServerTraits& server);
 

@@ -24,7 +24,7 @@ OrderedJson model_json(const std::string& name, int context_length, std::int64_t
 OrderedJson adapter_json(const AdapterSource& adapter, const registry::ModelStatus& model,
                          std::int64_t created) {
   OrderedJson json = model_json(adapter.name, model.limits.context_length, created);
-  json["root"] = adapter.folder;
+  if (!model.description.hides_path) json["root"] = adapter.folder;
   json["parent"] = model.description.name;
   return json;
 }
@@ -33,13 +33,17 @@ HttpResponse json_response(const OrderedJson& json) {
   return {200, "application/json", json_text(json) + "\n"};
 }
 
+// `name`: as it was asked for.
 HttpResponse model_response(const std::string& name, const Result<registry::ModelStatus>& status,
                             std::int64_t created) {
   if (!status) return openai_error(status.error(), true);
   for (const AdapterSource& adapter : status->adapters) {
     if (adapter.name == name) return json_response(adapter_json(adapter, *status, created));
   }
-  return json_response(model_json(name, status->limits.context_length, created));
+  const registry::ModelDescription& model = status->description;
+  const bool repeats_name = !model.hides_path && !registry::is_any_model(name);
+  return json_response(
+      model_json(repeats_name ? name : model.name, status->limits.context_length, created));
 }
 
 }  // namespace
