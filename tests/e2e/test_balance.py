@@ -254,6 +254,9 @@ def test_http_has_the_same_way_in(single, workers, balancer):
         ]  # fmt: skip
 
     assert answers(balancer) == answers(single)
+    with openai.OpenAI(base_url=f"http://{balancer.endpoint}/v1", api_key="none") as client:
+        answer = client.completions.create(model="dummy", prompt="Once", max_tokens=1)
+    assert answer.model == "demo" and answer.usage.prompt_tokens_details is None, "not told"
     assert balancer.http_status("/health") == 200
     with urllib.request.urlopen(f"http://{balancer.endpoint}/metrics") as answer:
         metrics = answer.read().decode()

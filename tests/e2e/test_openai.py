@@ -34,6 +34,11 @@ def test_models(client):
     assert e.value.code == "model_not_found"
 
 
+def counts_of(answer):
+    """Of a repeated request more of the prompt is cached."""
+    return answer.usage.model_dump(exclude={"prompt_tokens_details"})
+
+
 def test_a_stream_is_the_answer_in_pieces(client):
     options = {"temperature": 0.8, "seed": 7, "n": 2, "logprobs": 3}
     whole = complete(client, **options)
@@ -45,7 +50,8 @@ def test_a_stream_is_the_answer_in_pieces(client):
     chunks = list(
         complete(client, **options, stream=True, stream_options={"include_usage": True})
     )
-    assert chunks[-1].usage == whole.usage and not chunks[-1].choices
+    assert counts_of(chunks[-1]) == counts_of(whole) and not chunks[-1].choices
+    assert chunks[-1].usage.prompt_tokens_details.cached_tokens == whole.usage.prompt_tokens - 1
     for choice in whole.choices:
         parts = [c.choices[0] for c in chunks[:-1] if c.choices[0].index == choice.index]
         assert "".join(part.text for part in parts) == choice.text

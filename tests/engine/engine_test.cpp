@@ -89,6 +89,15 @@ TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
                "check failed: options.batch.max_tokens");
 }
 
+TEST_P(EngineTest, TheFirstTokenSaysHowMuchOfThePromptWasCached) {
+  Engine engine(testing::make_fake_agent(agent_options()), limits(), checked_options());
+  const auto sink = std::make_shared<RecordingSink>();
+  for (StreamId id = 0; id < 2; ++id) {
+    ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(1, 40), 3)));
+    EXPECT_EQ(sink->wait_done(id).num_cached, (std::vector<int>{id == 0 ? 0 : 39, -1, -1}));
+  }
+}
+
 TEST_P(EngineTest, ServesStreamsOfManyConnectionsAtOnce) {
   Engine engine(testing::make_fake_agent(agent_options()), limits(), checked_options());
   std::vector<std::thread> clients;

@@ -30,6 +30,7 @@ class SizesOfDeliveries : public EventSink {
     largest_ = std::max(largest_, events.size());
     for (const StreamEvent& event : events) {
       const auto* token = std::get_if<TokenEvent>(&event);
+      num_told_ += token != nullptr && token->num_cached >= 0 ? 1 : 0;
       num_ended_ += token != nullptr && token->finish_reason != FinishReason::kNone ? 1 : 0;
     }
     changed_.notify_all();
@@ -37,6 +38,11 @@ class SizesOfDeliveries : public EventSink {
   bool wait_ended(int count) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return num_ended_ >= count; });
+  }
+  // Streams that were told what the prefix cache had.
+  int num_told() {
+    const std::lock_guard lock(mutex_);
+    return num_told_;
   }
   std::size_t largest() {
     const std::lock_guard lock(mutex_);
@@ -48,6 +54,7 @@ class SizesOfDeliveries : public EventSink {
   std::condition_variable changed_;
   std::size_t largest_ = 0;
   int num_ended_ = 0;
+  int num_told_ = 0;
 };
 
 // A client that reads keeps up with it, and the steps of others go on in between.
@@ -86,6 +93,7 @@ TEST(KnownScores, ABurstComesInParts) {
   ASSERT_TRUE(sink->wait_ended(1));
   submit(RequestKind::kGenerate, 2, {7}, {});
   ASSERT_TRUE(sink->wait_ended(2 + kBurst));
+  EXPECT_EQ(sink->num_told(), 2) << "nothing was looked up for the others";
   const EngineStats stats = engine->stats();
   engine.reset();
   EXPECT_EQ(stats.num_scored_tokens, std::int64_t{500} * (1 + kBurst));

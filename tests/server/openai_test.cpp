@@ -90,8 +90,10 @@ TEST(OpenAi, ACompletionHasTheTokensTextAndTheFieldsOfOpenAi) {
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["model"], "fake");
   EXPECT_TRUE(answer["id"].get<std::string>().starts_with("cmpl-"));
-  EXPECT_EQ(answer["usage"],
-            Json({{"prompt_tokens", 3}, {"completion_tokens", 20}, {"total_tokens", 23}}));
+  EXPECT_EQ(answer["usage"], Json({{"prompt_tokens", 3},
+                                   {"completion_tokens", 20},
+                                   {"total_tokens", 23},
+                                   {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
   const Json choice = answer["choices"][0];
   EXPECT_EQ(choice["text"], fake_tokenizer().decode(expected));
   EXPECT_EQ(choice["token_ids"], Json(expected));
@@ -100,6 +102,36 @@ TEST(OpenAi, ACompletionHasTheTokensTextAndTheFieldsOfOpenAi) {
   EXPECT_TRUE(choice["logprobs"].is_null());
   EXPECT_EQ(serving.ask(R"({"prompt": "abc"})")["usage"]["completion_tokens"], 16);
   EXPECT_EQ(serving.ask(R"({"prompt": "abc"})")["usage"]["prompt_tokens"], 4) << "with BOS";
+}
+
+// Each prompt counts once, as its tokens do, however many samples find it there.
+TEST(OpenAi, UsageSaysHowMuchOfThePromptsWasCached) {
+  const OpenAiServing serving;
+  const auto ids = [](int first) {
+    Json forty = Json::array();
+    for (int id = first; id < first + 40; ++id) forty.push_back(id);
+    return forty.dump();
+  };
+  const auto request = [](const std::string& prompt, const std::string& more) {
+    return R"({"max_tokens": 2, "prompt": )" + prompt + more + "}";
+  };
+  const auto cached = [&](const std::string& prompt, const std::string& more = "") {
+    return serving.ask(request(prompt, more))["usage"]["prompt_tokens_details"]["cached_tokens"];
+  };
+  EXPECT_EQ(cached(ids(100)), 0);
+  EXPECT_EQ(cached(ids(100)), 39) << "the last one is computed for its logits";
+  EXPECT_EQ(cached(ids(200), R"(, "n": 3)"), 0) << "one of them computes it";
+  EXPECT_EQ(cached(ids(200), R"(, "n": 3)"), 39);
+  EXPECT_EQ(cached("[" + ids(100) + ", " + ids(300) + ", " + ids(200) + "]", R"(, "best_of": 2)"),
+            78);
+  EXPECT_EQ(cached(ids(400), R"(, "echo": true, "logprobs": 0)"), 0);
+  const std::string counted = R"(, "stream": true, "stream_options": {"include_usage": true)";
+  for (const std::string& more :
+       {std::string("}"), std::string(", \"continuous_usage_stats\": true}")}) {
+    const auto chunks = serving.stream(request(ids(100), counted + more));
+    EXPECT_EQ(OpenAiServing::parse(chunks.back())["usage"]["prompt_tokens_details"],
+              Json({{"cached_tokens", 39}}));
+  }
 }
 
 TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {
@@ -122,7 +154,9 @@ TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {
   }
   const Json last = OpenAiServing::parse(chunks.back());
   EXPECT_EQ(last["choices"], Json::array());
-  EXPECT_EQ(last["usage"], whole["usage"]);
+  for (const char* count : {"prompt_tokens", "completion_tokens", "total_tokens"}) {
+    EXPECT_EQ(last["usage"][count], whole["usage"][count]);
+  }
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(Json(texts[i]), whole["choices"][i]["text"]);
     EXPECT_EQ(reasons[i], "length");

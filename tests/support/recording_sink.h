@@ -21,6 +21,7 @@ class RecordingSink : public EventSink {
     std::vector<TokenId> tokens;
     std::vector<float> logprobs;
     int num_forced = 0;
+    std::vector<int> num_cached;  // of each token
     FinishReason finish = FinishReason::kNone;
     std::string error;
     int sample = 0;  // of the error
@@ -98,6 +99,7 @@ class RecordingSink : public EventSink {
     s.logprobs.resize(s.tokens.size());
     if (entry.token != kNoToken) s.tokens.push_back(entry.token);
     s.logprobs.push_back(entry.logprob);
+    s.num_cached.push_back(entry.num_cached);
     s.num_forced += entry.is_forced ? 1 : 0;
     s.finish = entry.finish_reason;
     const bool ends = entry.finish_reason != FinishReason::kNone;

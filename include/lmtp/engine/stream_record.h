@@ -44,15 +44,20 @@ class StreamRecord {
     metrics.queue_time.add((now - arrival_).count());
   }
 
-  void token(EngineMetrics& metrics, Clock::time_point now) {
-    if (num_tokens_++ == 0) {
+  // Whether it is the first.
+  bool token(EngineMetrics& metrics, Clock::time_point now) {
+    const bool is_first = num_tokens_++ == 0;
+    if (is_first) {
       first_token_ = now;
       metrics.time_to_first_token.add((now - arrival_).count());
     } else if (kind_ == RequestKind::kGenerate) {
       metrics.inter_token_latency.add((now - last_token_).count());
     }
     last_token_ = now;
+    return is_first;
   }
+  // TokenEvent::num_cached; -1 where it was answered without being scheduled.
+  int num_cached() const { return admission_ == Clock::time_point() ? -1 : num_cached_; }
 
   // The end of the stream, one of the two. It is a line of the log.
   void finished(EngineMetrics& metrics, FinishReason reason) const;

@@ -33,6 +33,8 @@ struct TokenEvent {
   int num_backtracked = 0;
   bool is_appended = false;  // by a Backtrack
   bool is_forced = false;    // nothing else could follow (NextTokens), so it was not drawn
+  // With a stream's first token: of its prompt's, those that the prefix cache had; -1: not told.
+  int num_cached = -1;
 };
 
 // The end of a stream by an error.

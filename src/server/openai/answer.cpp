@@ -67,6 +67,7 @@ class OpenAiAnswer : public GenerationListener {
   struct Prompt {
     std::string ids;  // as JSON; empty where the answer has none
     Pending echo;
+    std::optional<int> num_cached = {};  // of its tokens; not told by all servers
   };
   struct Choice {
     Pending pending;                 // of a call, the arguments alone
@@ -85,6 +86,7 @@ class OpenAiAnswer : public GenerationListener {
   static void add(CallEnds /*event*/, Choice& /*choice*/) {}
   std::size_t num_answers() const { return static_cast<std::size_t>(options_.num_answers); }
   Prompt make_prompt(std::size_t at, const std::vector<TokenId>& ids) const;
+  static void count_cached(const TokenEvent& event, Prompt& prompt);
   void make_head(const std::string& model_name);
   std::string stop_reason(const Reply& reply) const;
   Result<void> check_length() const;
@@ -193,9 +195,17 @@ void OpenAiAnswer::make_head(const std::string& model_name) {
   json.key("choices").begin_array();
 }
 
+// Once for a prompt, however many samples it has: the later ones find there what the first
+// computed.
+void OpenAiAnswer::count_cached(const TokenEvent& event, Prompt& prompt) {
+  if (event.num_cached < 0) return;
+  prompt.num_cached = std::min(prompt.num_cached.value_or(event.num_cached), event.num_cached);
+}
+
 void OpenAiAnswer::on_prompt_token(int prompt, TokenEvent event) {
-  if (!options_.echo || !options_.logprobs) return;
   const auto at = static_cast<std::size_t>(prompt);
+  count_cached(event, prompts_[at]);
+  if (!options_.echo || !options_.logprobs) return;
   Pending& echo = prompts_[at].echo;
   const std::size_t num_before = echo.num_bytes();
   echo.lists.add_prompt_token(event, true);
@@ -220,6 +230,7 @@ std::string OpenAiAnswer::stop_reason(const Reply& reply) const {
 
 void OpenAiAnswer::on_reply(Reply reply) {
   const auto prompt = static_cast<std::size_t>(reply.prompt);
+  count_cached(reply.token, prompts_[prompt]);
   const std::size_t index = prompt * num_samples_ + static_cast<std::size_t>(reply.token.sample);
   Choice& choice = choices_[index];
   choice.reason = reply.token.finish_reason;
@@ -319,7 +330,16 @@ void OpenAiAnswer::append_chunk(Choice& choice, std::size_t index) {
 void OpenAiAnswer::write_usage(JsonWriter& json) const {
   json.key("usage").begin_object().field("prompt_tokens", num_prompt_tokens_);
   json.field("completion_tokens", num_tokens_);
-  json.field("total_tokens", num_prompt_tokens_ + num_tokens_).end_object();
+  json.field("total_tokens", num_prompt_tokens_ + num_tokens_);
+  std::optional<std::int64_t> num_cached;
+  for (const Prompt& prompt : prompts_) {
+    if (prompt.num_cached) num_cached = num_cached.value_or(0) + *prompt.num_cached;
+  }
+  if (num_cached) {
+    json.key("prompt_tokens_details").begin_object();
+    json.field("cached_tokens", *num_cached).end_object();
+  }
+  json.end_object();
 }
 
 void OpenAiAnswer::write_chunks() {

@@ -119,6 +119,10 @@ Answer
 
 Usage
   prompt_tokens!, completion_tokens!, total_tokens! integer
+  prompt_tokens_details PromptTokensDetails
+
+PromptTokensDetails
+  cached_tokens! integer
 
 Completion: Answer
   object! 'text_completion'
