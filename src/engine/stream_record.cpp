@@ -84,6 +84,7 @@ void StreamRecord::log(std::string_view outcome) const {
     line += ", ";
     append_json_string(prompt_, line);
   }
+  if (caller_ != nullptr) line += ids_text(*caller_);
   log::info(line + ": " + std::string(outcome));
 }
 

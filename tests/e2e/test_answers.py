@@ -4,6 +4,7 @@ it, what penalties count, names and places of tokens, fields left empty, odd tar
 import asyncio
 import http.client
 import json
+import re
 import urllib.error
 import urllib.request
 
@@ -223,7 +224,36 @@ def test_a_body_that_is_too_long_and_sent_first_gets_its_answer(server):
 def test_the_log_says_why_a_request_is_refused(server):
     status, answer = ask(server, "POST", "/v1/completions", {"prompt": PROMPT, "top_p": 17})
     assert status == 400
-    server.wait_for_log(f"/v1/completions: 400: {answer['error']['message']}")
+    log = server.wait_for_log(f": 400: {answer['error']['message']}")
+    assert re.search(r": POST /v1/completions, id req-[0-9a-f]{32}: 400: ", log)
+
+
+def test_an_id_leads_from_the_answer_to_the_log(server):
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    asked = {"X-Request-Id": "order-17", "traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+
+    def answer_to(path, body, headers):
+        url = f"http://{server.endpoint}{path}"
+        headers = {"Content-Type": "application/json", **headers}
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, json.dumps(body).encode(), headers)
+            ) as answer:
+                return answer.headers
+        except urllib.error.HTTPError as error:
+            return error.headers
+
+    for path, body in (
+        ("/v1/completions", {"prompt": PROMPT, "max_tokens": 1}),
+        ("/generate", {"inputs": PROMPT, "parameters": {"max_new_tokens": 1}}),
+        ("/v1/chat/completions", {"messages": 1}),
+    ):
+        head = answer_to(path, body, asked)
+        assert head["X-Request-Id"] == "order-17" and head["traceparent"] == asked["traceparent"]
+        fresh = answer_to(path, body, {})["X-Request-Id"]
+        log = server.wait_for_log(f", id {fresh}: ")
+        mine = [line for line in log.splitlines() if f": POST {path}" in line and trace in line]
+        assert len(mine) == 1 and ", id order-17" in mine[0]
 
 
 def test_lmtp_client_without_a_model_has_the_servers_text(server):

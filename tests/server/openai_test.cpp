@@ -1,4 +1,5 @@
 // OpenAI's API over real sockets, against a model whose tokens are known.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -132,6 +133,58 @@ TEST(OpenAi, UsageSaysHowMuchOfThePromptsWasCached) {
     EXPECT_EQ(OpenAiServing::parse(chunks.back())["usage"]["prompt_tokens_details"],
               Json({{"cached_tokens", 39}}));
   }
+}
+
+// The client's, or a fresh one: in the header of each answer, errors among them, and in the log.
+TEST(OpenAi, ARequestIsFoundByItsIdInTheLog) {
+  ::testing::internal::CaptureStderr();
+  std::vector<std::string> wanted;
+  {
+    const OpenAiServing serving;
+    const auto id_of = [](const HttpClient::Answer& answer) {
+      const std::size_t begin = answer.head.find("X-Request-Id: ");
+      EXPECT_NE(begin, std::string::npos) << answer.head;
+      const std::size_t end = answer.head.find('\r', begin);
+      EXPECT_EQ(answer.head.find("X-Request-Id: ", end), std::string::npos) << answer.head;
+      return answer.head.substr(begin + 14, end - begin - 14);
+    };
+    const auto post = [&](const std::string& body, const std::string& fields) {
+      return http_post(serving.running.server.port(), "/v1/completions", body,
+                       std::string(lmtp::testing::kJsonType) + fields);
+    };
+    const std::string mine =
+        "X-Request-ID: mine\r\n"
+        "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+    const std::string trace = "trace 4bf92f3577b34da6a3ce929d0e0e4736";
+    for (const std::string& more : {std::string("}"), std::string(", \"stream\": true}")}) {
+      const auto plain = post(R"({"prompt": [1], "max_tokens": 1)" + more, "");
+      EXPECT_NE(plain.body.find("\"id\": \"" + id_of(plain) + "\""), std::string::npos)
+          << plain.body;
+      wanted.push_back("POST /v1/completions, prompt 1 .*, id " + id_of(plain) + ": length");
+      const auto named = post(R"({"prompt": [1], "max_tokens": 1)" + more, mine);
+      EXPECT_EQ(id_of(named), "mine");
+      EXPECT_NE(named.head.find("traceparent: 00-4bf92f"), std::string::npos) << named.head;
+      const std::string fresh = named.body.substr(named.body.find("cmpl-"), 37);
+      wanted.push_back("POST /v1/completions, .*, id mine \\(" + fresh + "\\), " + trace +
+                       ": length");
+    }
+    const auto wrong = post("{}", mine);
+    EXPECT_EQ(wrong.status, 400);
+    EXPECT_EQ(id_of(wrong), "mine");
+    wanted.push_back("127.0.0.1: POST /v1/completions, id mine, " + trace + ": 400: prompt");
+    const auto unknown = serving.get("/nowhere");
+    wanted.push_back("127.0.0.1: GET /nowhere, id " + id_of(unknown) + ": 404: ");
+    for (const std::string& bytes :
+         {std::string("GET / HTTP/1.1\r\nHost: elsewhere.org\r\n\r\n"), std::string("\x01\r\n\r\n"),
+          "GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n"}) {
+      HttpClient client(serving.running.server.port());
+      client.send(bytes);
+      EXPECT_EQ(id_of(client.read_answer()).size(), 36U);
+    }
+    EXPECT_EQ(id_of(serving.get("/health")).size(), 36U);
+  }
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  for (const std::string& line : wanted) EXPECT_THAT(lines, ::testing::ContainsRegex(line));
 }
 
 TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {

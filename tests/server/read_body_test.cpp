@@ -41,6 +41,7 @@ class Kept : public HttpResponder {
   void post(std::function<void()> work) override { posted.set_value(std::move(work)); }
   std::shared_ptr<Mailroom> mailroom() override { return nullptr; }
   ConnectionId id() const override { return 1; }
+  std::string begin_id(std::string_view prefix) override { return std::string(prefix); }
   std::shared_ptr<const Caller> caller() const override { return nullptr; }
   bool others_connected() override { return false; }
 

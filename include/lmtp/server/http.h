@@ -80,6 +80,9 @@ class HttpResponder {
   // By what the streams of this request are known (StreamKey::connection): no other request and no
   // other connection has it.
   virtual ConnectionId id() const = 0;
+  // A fresh id for the answer, `prefix` and random digits: it is the request's too, in the header
+  // and in the log, where its client has sent none. Call before anything is submitted.
+  virtual std::string begin_id(std::string_view prefix) = 0;
   // Request::caller. Never null.
   virtual std::shared_ptr<const Caller> caller() const = 0;
   // Request::others_connected. From the first call to the answer's end this one counts for others.

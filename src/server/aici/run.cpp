@@ -226,7 +226,7 @@ Result<GenerationRequest> read_run(const std::string& body) {
 
 void answer_run(ServerContext& context, GenerationRequest request,
                 const std::shared_ptr<HttpResponder>& responder) {
-  const std::string id = fresh_id("run-");
+  const std::string id = responder->begin_id("run-");
   const bool is_controlled = request.controller.has_value();
   if (is_controlled) request.controller->request_id = id;
   generate(context.generation, std::move(request), responder,

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "context.h"
+#include "generation/fresh.h"
 #include "http_session.h"
 #include "lmtp/base/log.h"
 #include "lmtp/server/http.h"
@@ -76,6 +77,11 @@ class HttpSession::Responder : public HttpResponder {
     return {strand->context, &strand->context->mailroom};
   }
   ConnectionId id() const override { return id_; }
+  std::string begin_id(std::string_view prefix) override {
+    std::string id = fresh_id(prefix);
+    if (const auto session = answering()) session->begin_id(id);
+    return id;
+  }
   std::shared_ptr<const Caller> caller() const override { return caller_; }
   bool others_connected() override {
     const auto session = answering();

@@ -15,7 +15,6 @@
 #include "net/accept_tls.h"
 #include "net/address.h"
 #include "origin.h"
-#include "upgrade.h"
 
 namespace lmtp::server {
 
@@ -134,7 +133,7 @@ void HttpSession::read_header() {
   request_ = {};
   route_ = nullptr;
   caller_.reset();
-  cors_.clear();
+  fields_.clear();
   parser_.emplace();
   parser_->header_limit(kMaxHeaderBytes);
   parser_->body_limit(boost::none);  // the routes'
@@ -154,11 +153,16 @@ void HttpSession::on_header(beast::error_code error) {
   if (error) return finish();  // gone, or silent for too long
   const auto& header = parser_->get();
   request_ = plain_request(header);
+  begin_caller();
   is_head_ = request_.method == "HEAD";
   route_ = context_->routes.find(request_.method, request_.path);
   if (auto refusal = refuse_header()) return refuse(*std::move(refusal));
   if (auto refusal = refuse_address()) return refuse(*std::move(refusal));
-  cors_ = is_local() ? std::vector<HttpField>() : cors_fields(request_, context_->options);
+  if (!is_local()) {
+    for (HttpField& field : cors_fields(request_, context_->options)) {
+      fields_.push_back(std::move(field));
+    }
+  }
   const UpgradeHandler* const websocket =
       beast::websocket::is_upgrade(header) ? find_websocket() : nullptr;
   if (auto refusal = identify(websocket != nullptr)) return refuse(*std::move(refusal));
@@ -179,19 +183,6 @@ void HttpSession::on_header(beast::error_code error) {
   keep_alive_ = keep_alive_ && refusal.status == 404;  // else a body may follow
   log_refused(refusal, false);
   send(context_->routes.with_error_body(request_.path, std::move(refusal)));
-}
-
-void HttpSession::upgrade(const UpgradeHandler& handler) {
-  tcp().expires_never();    // the WebSocket has limits of its own
-  state_ = State::kClosed;  // this session's part
-  WebSocketUpgrade taken{context_,
-                         std::move(stream_),
-                         std::move(buffer_),
-                         std::move(place_),
-                         std::move(caller_),
-                         http::request<http::empty_body>(
-                             std::move(static_cast<http::request_header<>&>(parser_->get())))};
-  handler(taken);
 }
 
 void HttpSession::begin_body() {
@@ -302,7 +293,7 @@ void HttpSession::send(const HttpResponse& response) {
   if (framing_) return cut("answers what it began to answer");
   state_ = State::kFinishing;
   std::string text =
-      head_text(response, cors_, context_->options.version, Framing::kLength, keep_alive_);
+      head_text(response, fields_, context_->options.version, Framing::kLength, keep_alive_);
   if (!is_head_) text += response.body;
   enqueue(std::move(text));
 }
@@ -317,6 +308,7 @@ void HttpSession::refuse(const HttpResponse& response) {
   state_ = State::kAnswering;
   framing_.reset();
   is_head_ = false;
+  if (caller_ == nullptr) begin_caller();
   log_refused(response, false);
   send(context_->routes.with_error_body(request_.path, response));
 }
@@ -326,7 +318,7 @@ void HttpSession::begin(const HttpResponse& head) {
   const bool has_chunks = parser_->get().version() >= 11;
   framing_ = has_chunks ? Framing::kChunks : Framing::kClose;
   keep_alive_ = keep_alive_ && has_chunks;
-  enqueue(head_text(head, cors_, context_->options.version, *framing_, keep_alive_));
+  enqueue(head_text(head, fields_, context_->options.version, *framing_, keep_alive_));
 }
 
 void HttpSession::write(std::string_view piece) {

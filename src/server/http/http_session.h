@@ -83,6 +83,8 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   bool is_local() const;
   std::optional<HttpResponse> refuse_header() const;
   std::optional<HttpResponse> refuse_address();
+  void begin_caller();
+  void begin_id(const std::string& id);
   std::optional<HttpResponse> identify(bool begins_websocket);
   const UpgradeHandler* find_websocket() const;
   void log_refused(const HttpResponse& refusal, bool was_handled);
@@ -134,9 +136,9 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
 
   HttpRequest request_;
   const HttpRoute* route_ = nullptr;
-  std::shared_ptr<const Caller> caller_;  // of the request; null: that is not known yet
-  std::vector<HttpField> cors_;           // of its answer
-  std::string body_piece_;                // buffer for what is read next of a body
+  std::shared_ptr<Caller> caller_;  // of the request; null: nothing of it has been read yet
+  std::vector<HttpField> fields_;   // of its answer, whatever that is
+  std::string body_piece_;          // buffer for what is read next of a body
   MemoryLimit::Part body_part_;
   std::size_t num_raw_bytes_ = 0;             // read for the body so far, chunk framing included
   std::optional<HttpResponse> body_refusal_;  // why the body is not read to its end

@@ -13,6 +13,7 @@
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "origin.h"
+#include "request_ids.h"
 
 namespace lmtp::server {
 namespace {
@@ -82,38 +83,51 @@ const UpgradeHandler* HttpSession::find_websocket() const {
   return context_->routes.find_websocket(request_.path + (query.empty() ? "" : "?" + query));
 }
 
+// What is known without a key.
+void HttpSession::begin_caller() {
+  caller_ = std::make_shared<Caller>();
+  caller_->address = address_;
+  if (!request_.method.empty()) caller_->route = route_text(request_);
+  caller_->log_prompts = context_->options.log_prompts;
+  set_ids(request_, *caller_);
+  fields_ = id_fields(request_, *caller_);
+}
+
+// `id`: the answer's.
+void HttpSession::begin_id(const std::string& id) {
+  caller_->answer_id = id;
+  if (caller_->has_own_id) return;
+  caller_->request_id = id;
+  fields_.front().value = id;
+}
+
 // Whose request it is; the refusal where it needs a key, or a right, that it does not bring.
 std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
-  const auto caller = std::make_shared<Caller>();
-  caller->address = address_;
-  if (!begins_websocket) caller->route = route_text(request_);
-  caller->log_prompts = context_->options.log_prompts;
-  caller_ = caller;
   const std::vector<std::string> keys = take_keys(request_, begins_websocket);
   if (!context_->keys.is_required()) return std::nullopt;
   for (const std::string& key : keys) {
     auto account = context_->keys.find(key);
-    if (account != nullptr) caller->account = std::move(account);
+    if (account != nullptr) caller_->account = std::move(account);
   }
   const bool is_open = is_preflight(request_) && !context_->routes.methods(request_.path).empty();
   Right right = begins_websocket || route_ == nullptr ? Right::kKey : route_->right;
   if (is_open) right = Right::kNone;
   if (right == Right::kNone) return std::nullopt;
-  if (caller->account == nullptr) return no_access(!keys.empty());
-  if (right == Right::kAdmin && !caller->account->is_admin()) return no_right();
+  if (caller_->account == nullptr) return no_access(!keys.empty());
+  if (right == Right::kAdmin && !caller_->account->is_admin()) return no_right();
   return std::nullopt;
 }
 
 // The line of a request that has no other. What no handler has seen may come in floods; a monitor
 // asks again and again.
 void HttpSession::log_refused(const HttpResponse& refusal, bool was_handled) {
-  if (refusal.status < 400 || (caller_ != nullptr && caller_->is_logged.exchange(true))) return;
+  if (refusal.status < 400 || caller_->is_logged.exchange(true)) return;
   if (route_ != nullptr && route_->right == Right::kNone) return;
   std::string line = "request";
-  if (caller_ != nullptr && caller_->account != nullptr) line += " of " + caller_->account->name();
+  if (caller_->account != nullptr) line += " of " + caller_->account->name();
   if (!address_.empty()) line += " at " + address_;
-  if (caller_ != nullptr) line += ": " + caller_->route;
-  line += ": " + std::to_string(refusal.status);
+  if (!caller_->route.empty()) line += ": " + caller_->route;
+  line += ids_text(*caller_) + ": " + std::to_string(refusal.status);
   const std::string reason = reason_of(refusal);
   if (!reason.empty()) line += ": " + reason;
   was_handled ? log::info(line) : context_->refused_log.warning(line);

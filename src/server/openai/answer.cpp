@@ -45,7 +45,7 @@ class OpenAiAnswer : public GenerationListener {
         generates_(generation.generates),
         skips_special_tokens_(generation.text.skip_special_tokens),
         responder_(std::move(responder)),
-        id_(fresh_id(options_.is_chat ? "chatcmpl-" : "cmpl-")),
+        id_(responder_->begin_id(options_.is_chat ? "chatcmpl-" : "cmpl-")),
         held_(context.write_queues) {}
 
   Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
@@ -346,7 +346,7 @@ void OpenAiAnswer::write_chunks() {
   if (chunks_.empty()) return;
   if (!is_begun_) {
     is_begun_ = true;
-    responder_->begin({200, "text/event-stream; charset=utf-8", "", {{"X-Request-Id", id_}}});
+    responder_->begin({200, "text/event-stream; charset=utf-8", ""});
   }
   responder_->write(chunks_);
   chunks_.clear();
@@ -379,7 +379,7 @@ void OpenAiAnswer::send_whole() {
   write_usage(json);
   json.end_object();
   body += '\n';
-  responder_->send({200, "application/json", std::move(body), {{"X-Request-Id", id_}}});
+  responder_->send({200, "application/json", std::move(body)});
 }
 
 void OpenAiAnswer::on_end() {
