@@ -62,6 +62,7 @@ struct RemoteModels::Impl {
   ModelStatus status() const {
     ModelStatus status = pool->status();
     status.answer_end_ids = texts.answer_end_ids;
+    if (texts.tokenizer) status.reply_layout = texts.reply_layout;
     return status;
   }
 
@@ -159,7 +160,7 @@ std::optional<registry::ReadyModel> RemoteModels::ready_model(const std::string&
   const registry::LoadedTexts& texts = impl_->texts;
   return registry::ReadyModel{impl_->name_of(name), *impl_->pool->limits(), texts.tokenizer,
                               texts.chat_template,  texts.grammars,         texts.controllers,
-                              texts.answer_end_ids};
+                              texts.answer_end_ids, texts.reply_layout};
 }
 
 std::optional<Result<ModelStatus>> RemoteModels::status(const std::string& /*name*/) const {

@@ -343,6 +343,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source,
     return agent::make_agent(with_kv(kv_bytes), progress);
   };
   add_texts(source, options_.chat_template_file, served);
+  served.tool_call_format = options_.tool_call_format;
   served.adapters = options_.adapters;
   served.adapters_max = static_cast<std::size_t>(options_.max_cpu_loras);
   served.load_adapter = adapters(agent);

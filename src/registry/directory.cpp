@@ -30,8 +30,11 @@ ModelStatus ModelEntry::status(bool stopping) const {
   } else if (load->downloads) {
     status.download = DownloadState{load->bytes_done, load->bytes_total};
   }
-  if (texts != nullptr) status.answer_end_ids = texts->answer_end_ids;
-  if (texts != nullptr && texts->note) status.description.notes.push_back(*texts->note);
+  if (texts != nullptr) {
+    status.answer_end_ids = texts->answer_end_ids;
+    status.reply_layout = texts->reply_layout;
+    if (texts->note) status.description.notes.push_back(*texts->note);
+  }
   for (const ServedAdapter& one : adapters) status.adapters.push_back(one.source);
   if (route != nullptr) {
     status.stats = route->engine().stats();

@@ -6,6 +6,7 @@
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "lmtp/text/answer_end.h"
+#include "lmtp/text/find_reply_layout.h"
 
 namespace lmtp::registry {
 namespace {
@@ -45,6 +46,8 @@ LoadedTexts load_texts(const ServedModel& served) {
     log::warning(quoted_name(served.description.name) +
                  " answers no chats: " + texts.chat_template.error().message);
   }
+  texts.reply_layout = std::make_shared<const text::ReplyLayout>(
+      text::find_reply_layout(texts.chat_template, served.tool_call_format));
   if (texts.tokenizer) {
     const engine::ModelLimits& limits = served.limits;
     texts.answer_end_ids = text::answer_end_ids(**texts.tokenizer, texts.chat_template);

@@ -255,7 +255,7 @@ std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
   return ReadyModel{is_adapter ? name : entry->name, entry->served->limits,
                     entry->texts->tokenizer,         entry->texts->chat_template,
                     entry->texts->grammars,          entry->texts->controllers,
-                    entry->texts->answer_end_ids};
+                    entry->texts->answer_end_ids,    entry->texts->reply_layout};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {

@@ -55,15 +55,24 @@ Error error_of(const Answer& answer) {
   }
 }
 
+std::string tools_template(const ChatTemplateFiles& files) {
+  const auto& all = files.templates;
+  const auto found = all.contains("tool_use") ? all.find("tool_use") : all.find("default");
+  return found == all.end() ? "" : found->second;
+}
+
 Error failed(const Error& why) {
   return {why.code, "the model's chat template fails: " + why.message};
 }
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(std::string first_frame,
+ChatTemplate::ChatTemplate(std::string first_frame, const ChatTemplateFiles& files,
                            std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
-    : first_frame_(std::move(first_frame)), tokenizer_(std::move(tokenizer)) {}
+    : first_frame_(std::move(first_frame)),
+      tools_template_(text::tools_template(files)),
+      response_template_(files.response_template),
+      tokenizer_(std::move(tokenizer)) {}
 
 ChatTemplate::~ChatTemplate() = default;
 
@@ -74,7 +83,7 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::make(
     return Error{ErrorCode::kInvalid, "it has more than " + size_text(kFrameBytesMax)};
   }
   std::shared_ptr<const ChatTemplate> made(
-      new ChatTemplate(std::move(frame), std::move(tokenizer)));
+      new ChatTemplate(std::move(frame), files, std::move(tokenizer)));
   if (const Result<void> started = made->start(); !started) return started.error();
   return made;
 }

@@ -56,12 +56,17 @@ Result<void> read_jinja_files(const std::string& folder, ChatTemplateFiles& file
   return {};
 }
 
-// "chat_template": "..." or [{"name": "default", "template": "..."}, ...]
+// "chat_template": "..." or [{"name": "default", "template": "..."}, ...], which
+// chat_template.jinja comes before; and "response_template".
 Result<void> read_config(const std::string& path, ChatTemplateFiles& files) {
   std::error_code error;
   if (!fs::exists(path, error)) return {};
   const auto config = read_json_object(path);
-  if (!config) return config.error();
+  if (!config) return files.templates.empty() ? config.error() : Result<void>();
+  if (const Json* response = find_json(*config, "response_template")) {
+    files.response_template = response->dump();
+  }
+  if (!files.templates.empty()) return {};
   const Json* value = find_json(*config, "chat_template");
   if (value == nullptr) return {};
   if (value->is_string()) {
@@ -108,9 +113,7 @@ Result<ChatTemplateFiles> read_chat_template(const std::string& folder,
     auto read = is_gguf(folder) ? read_metadata(folder, files) : read_jinja_files(folder, files);
     if (!read) return read.error();
     const std::string config = folder + "/tokenizer_config.json";
-    if (files.templates.empty()) {
-      if (read = read_config(config, files); !read) return read.error();
-    }
+    if (read = read_config(config, files); !read) return read.error();
     if (!files.templates.contains("default")) {
       return Error{ErrorCode::kNotFound,
                    "this model has no chat template (neither chat_template.jinja nor one in "

@@ -63,6 +63,19 @@ TEST(ServeOptions, AChatTemplateIsUtf8) {
               ::testing::HasSubstr(bad + " is not UTF-8"));
 }
 
+TEST(ServeOptions, AnUnknownFormatOfCallsIsAnsweredByTheNames) {
+  for (const char* name : {"hermes", "none"}) {
+    EXPECT_EQ(options_of({"demo", "--tool-call-format", name}).tool_call_format, name);
+  }
+  EXPECT_EQ(options_of({"demo"}).tool_call_format, "");
+  const std::string mistake = mistake_of({"demo", "--tool-call-format", "Hermes"});
+  for (const char* part : {"--tool-call-format: 'Hermes' is no format", " none, ", " hermes"}) {
+    EXPECT_THAT(mistake, ::testing::HasSubstr(part));
+  }
+  EXPECT_THAT(mistake_of({"auto", "--tool-call-format", "hermes"}),
+              ::testing::HasSubstr("--tool-call-format: is of one model"));
+}
+
 TEST(ServeOptions, TheEnvironmentNamesTheModelWhereNoneIsGiven) {
   EXPECT_EQ(options_of({}).model, "auto");
   setenv("LMTP_DEFAULT_MODEL", "demo", 1);

@@ -142,6 +142,9 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
   }
   for (const std::string& note : (*status)->description.notes) context += "; " + note;
   for (const std::string& note : info.notes) context += "; " + note;
+  if (const auto& layout = (*status)->reply_layout; layout != nullptr && !layout->source.empty()) {
+    context += "; tool calls: " + layout->name + " (" + layout->source + ")";
+  }
   const std::string& why = (*status)->description.dtype_reason;
   const std::string kv_dtype = options.kv_cache_dtype == "auto" ? "" : " of " + info.kv_dtype;
   std::printf("lmtp-serve: %s ready on %s%s, %s%s, KV cache %s%s (%lld tokens)%s, %s\n",
@@ -329,6 +332,7 @@ Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
   named.model = name;
   if (!options.is_auto()) named.served_names = {served.description.name};
   named.chat_template_file = options.chat_template_file;
+  named.tool_call_format = options.tool_call_format;
   named.context_length = options.context_length;
   named.force = options.force;
   catalog::NamePolicy here;

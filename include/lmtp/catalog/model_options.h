@@ -42,6 +42,7 @@ struct ModelOptions {
   // clients are told. No adapter has one of them.
   std::vector<std::string> served_names;
   std::string chat_template_file;  // in the place of the model's own; empty: that
+  std::string tool_call_format;    // as text::find_reply_layout takes it; empty: found
   bool aici = false;               // runs AICI controllers in this process
   std::string aici_cache;          // the folder of uploaded controllers
   aici::Limits aici_limits;

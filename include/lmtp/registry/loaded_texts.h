@@ -12,12 +12,14 @@
 #include "lmtp/registry/model_factory.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/text/chat_template.h"
+#include "lmtp/text/reply_layout.h"
 
 namespace lmtp::registry {
 
 struct LoadedTexts {
   LoadedTokenizer tokenizer = Error{ErrorCode::kUnavailable, "no memory"};
   text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
+  std::shared_ptr<const text::ReplyLayout> reply_layout = text::no_reply_layout();  // never null
   std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
   LoadedControllers controllers = kNoControllers;
   std::vector<TokenId> answer_end_ids;  // as ReadyModel has them

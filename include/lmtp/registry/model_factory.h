@@ -95,6 +95,8 @@ struct ServedModel {
   // Its chat template, over its tokenizer; empty: it has none. Any thread, beside load().
   std::function<text::LoadedChatTemplate(std::shared_ptr<const tokenizer::Tokenizer>)>
       load_chat_template = {};
+  // How it writes calls: a name as text::find_reply_layout takes it; empty: by its template.
+  std::string tool_call_format = {};
   // What runs its controllers, over its tokenizer; empty: none are run. As well.
   LoadControllers load_controllers = {};
   std::vector<AdapterSource> adapters = {};  // that it is served with from its start

@@ -20,6 +20,7 @@
 #include "lmtp/registry/stream_canceller.h"
 #include "lmtp/request/request.h"
 #include "lmtp/request/sampling_params.h"
+#include "lmtp/text/reply_layout.h"
 
 namespace lmtp::registry {
 
@@ -52,6 +53,7 @@ struct ModelStatus {
   engine::ModelLimits limits;
   engine::EngineStats stats;            // without an engine: num_waiting, the rest zero
   std::vector<TokenId> answer_end_ids;  // ReadyModel's, from when its texts are loaded
+  std::shared_ptr<const text::ReplyLayout> reply_layout;  // ReadyModel's; null: not loaded
   std::vector<AdapterSource> adapters;
   std::vector<WorkerStatus> workers;  // of a balancer, whose `stats` are those of all together
 };
@@ -68,6 +70,7 @@ struct ReadyModel {
   // Tokens that end an answer in chats and over HTTP, without ignore_eos, beside limits.eos_ids,
   // which do everywhere (lmtp/text/answer_end.h). Ascending, none of the others.
   std::vector<TokenId> answer_end_ids = {};
+  std::shared_ptr<const text::ReplyLayout> reply_layout = text::no_reply_layout();  // never null
 
   // Has these end what the params are of.
   void end_answers(SamplingParams& params) const {

@@ -29,9 +29,12 @@ bool renders_chat_templates();
 
 // What a folder has of templates.
 struct ChatTemplateFiles {
-  std::map<std::string, std::string> templates;  // by name; "default" is among them
+  std::map<std::string, std::string> templates = {};  // by name; "default" is among them
   // By role (bos_token, ...), which templates read: those that the folder's files name.
-  std::map<std::string, std::string> special_tokens;
+  std::map<std::string, std::string> special_tokens = {};
+  // tokenizer_config.json's response_template as a text of JSON, where it has one and the template
+  // is the folder's own.
+  std::string response_template = {};
 };
 
 // Of tokenizer_config.json (a text, or a list with names), chat_template.jinja and
@@ -62,12 +65,20 @@ class ChatTemplate {
   // Both.
   Result<std::vector<TokenId>> prompt(const Chat& chat) const;
 
+  // The source of the template that is rendered where there are tools.
+  const std::string& tools_template() const { return tools_template_; }
+  const std::string& response_template() const { return response_template_; }  // as in the files
+  const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
+
  private:
-  ChatTemplate(std::string first_frame, std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  ChatTemplate(std::string first_frame, const ChatTemplateFiles& files,
+               std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
 
   Result<void> start() const;
 
   const std::string first_frame_;
+  const std::string tools_template_;
+  const std::string response_template_;
   const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<TemplateProcess> process_;  // null: to be started again

@@ -10,6 +10,7 @@
 #include "lmtp/base/json.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/engine/metric_table.h"
+#include "lmtp/text/reply_layout.h"
 
 namespace lmtp::server {
 namespace {
@@ -21,6 +22,12 @@ OrderedJson stats_json(const engine::EngineStats& stats) {
     fields[std::string(row.field)] = static_cast<std::int64_t>(row.value(stats));
   }
   return fields;
+}
+
+OrderedJson tool_call_format_json(const text::ReplyLayout* layout) {
+  if (layout == nullptr) return {};
+  return {{"name", layout->name},
+          {"source", layout->source.empty() ? OrderedJson() : OrderedJson(layout->source)}};
 }
 
 // Whether the name is an adapter's, or may be told.
@@ -74,6 +81,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
       {"max_total_tokens", known(found, status.limits.total_tokens_max())},
       {"eos_token_ids", known(found, status.limits.eos_ids)},
       {"answer_end_token_ids", known(loaded, status.answer_end_ids)},
+      {"tool_call_format", tool_call_format_json(status.reply_layout.get())},
       {"dtype", known(found, loaded ? stats.agent.dtype : model.dtype)},
       {"kv_cache_dtype", known(found && !kv_dtype.empty(), kv_dtype)},
       {"device", known(found, loaded ? stats.agent.device : model.device)},
