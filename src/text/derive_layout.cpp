@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "call_probe.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::text {
 namespace {
@@ -234,7 +235,7 @@ bool is_plausible(const CallLayout& layout) {
         &layout.call_end, &layout.argument_begin, &layout.argument_name_end,
         &layout.string_name_end, &layout.argument_separator, &layout.argument_end,
         &layout.string_quote}) {
-    if (text->size() > kLiteralBytesMax || text->find("lmtp") != View::npos ||
+    if (text->size() > kLiteralBytesMax || !is_utf8(*text) || text->find("lmtp") != View::npos ||
         text->find("LMTP") != View::npos) {
       return false;
     }

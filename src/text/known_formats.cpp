@@ -78,6 +78,9 @@ Formats json_formats() {
        .markers = {"<|start_header_id|>", R"("name":)", R"("parameters":)"},
        .others = {"<function="},
        .calls = {llama, llama_tagged}},
+      {.name = "llama4_json",
+       .markers = {"<|header_start|>", R"("name":)", R"("parameters":)"},
+       .calls = {json_calls("", "", "", "", R"(", "parameters": )")}},
   };
 }
 

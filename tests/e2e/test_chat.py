@@ -20,6 +20,12 @@ TEMPLATE = (
     "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+OWN_CALLS = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content or '' }}"
+    "{% for call in message.tool_calls or [] %}"
+    "<call>{{ call.function.name }}={{ call.function.arguments | tojson }}</call>{% endfor %}"
+    "<|end|>{% endfor %}"
+)
 HOSTILE = (
     "{% if messages[0].content == 'loop' %}"
     "{% for i in range(1000000000) %}{% endfor %}{% endif %}ok"
@@ -159,6 +165,30 @@ def test_a_broken_template_does_not_stop_the_model(tmp_path):
         assert "tokens" in ask(server, text="Hi")
         assert "chat template fails" in ask(server, messages=MESSAGES)["error"]
         server.wait_for_log("answers no chats")
+
+
+def test_the_format_of_calls_is_told(tmp_path, server, demo):
+    def told(server):
+        async def ask():
+            async with Socket(server.endpoint) as s:
+                return (await s.model_info())["tool_call_format"]
+
+        return asyncio.run(ask())
+
+    (tmp_path / "own.jinja").write_text(OWN_CALLS)
+    for options, name, source in (
+        ((), "probed", "probe"),
+        (("--tool-call-format", "hermes"), "hermes", "option"),
+        (("--tool-call-format", "none"), "none", "option"),
+    ):
+        options = ("--chat-template", str(tmp_path / "own.jinja"), *options)
+        with LmtpServe("demo", "--kv-cache", "16MiB", *options) as at:
+            assert told(at) == {"name": name, "source": source}
+            assert f"; tool calls: {name} ({source})" in at.ready_line()
+    # A template that has no calls, and no template.
+    assert told(server) == {"name": "none", "source": "probe"}
+    assert told(demo) == {"name": "none", "source": None}
+    assert "tool calls" not in demo.ready_line()
 
 
 def test_conformance(server):

@@ -121,9 +121,14 @@ TEST_F(ChatTemplateTest, ATemplateIsWhereTransformersPutsIt) {
   write("additional_chat_templates/tool_use.jinja", "five");
   EXPECT_EQ((*load())->render(with_tools)->text, "five");
   EXPECT_EQ((*load())->render(user("Hi"))->text, "four");
+  write("tokenizer_config.json",
+        R"({"chat_template": "one", "response_template": {"version": 1}})");
+  EXPECT_EQ(read_chat_template(folder_.path(), "")->response_template, R"({"version":1})");
+  EXPECT_EQ((*load())->tools_template(), "five");
   write("other.txt", "six");
   const auto other = read_chat_template(folder_.path(), folder_.path() + "/other.txt");
   EXPECT_EQ(other->templates.at("default"), "six");
+  EXPECT_EQ(other->response_template, "");
   write("chat_template.jinja", "{% for %}");
   EXPECT_EQ(load().error().code, ErrorCode::kInvalid);
 }

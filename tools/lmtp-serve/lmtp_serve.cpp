@@ -31,6 +31,7 @@
 #include "lmtp/registry/loaded_texts.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"
+#include "lmtp/text/reply_layout.h"
 #include "lmtp/trace/trace.h"
 #include "serve_options.h"
 #include "serving.h"
@@ -125,6 +126,12 @@ std::string ranks_text(const scheduler::AgentInfo& info) {
   return " in " + std::to_string(info.ranks.size()) + " ranks (weights " + sizes + ")";
 }
 
+// How the model writes calls, where it has a chat template: "; tool calls: hermes (table)".
+std::string calls_text(const text::ReplyLayout* layout) {
+  if (layout == nullptr || layout->source.empty()) return "";
+  return "; tool calls: " + layout->name + " (" + layout->source + ")";
+}
+
 void print_ready(const ServeOptions& options, const registry::Registry& models,
                  const server::Server& server) {
   const auto status = models.status("");
@@ -142,9 +149,7 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
   }
   for (const std::string& note : (*status)->description.notes) context += "; " + note;
   for (const std::string& note : info.notes) context += "; " + note;
-  if (const auto& layout = (*status)->reply_layout; layout != nullptr && !layout->source.empty()) {
-    context += "; tool calls: " + layout->name + " (" + layout->source + ")";
-  }
+  context += calls_text((*status)->reply_layout.get());
   const std::string& why = (*status)->description.dtype_reason;
   const std::string kv_dtype = options.kv_cache_dtype == "auto" ? "" : " of " + info.kv_dtype;
   std::printf("lmtp-serve: %s ready on %s%s, %s%s, KV cache %s%s (%lld tokens)%s, %s\n",
@@ -359,6 +364,7 @@ int serve_workers(const ServeOptions& options, Events& events, balance::RemoteMo
   if (!*started) return fail(options, started->error().message);
   const registry::ModelStatus served = models.list().front();
   Result<registry::LoadedTexts> texts = load_texts(options, served, events);
+  const std::string calls = texts ? calls_text(texts->reply_layout.get()) : "";
   if (texts) {
     models.set_texts(*std::move(texts));
   } else if (options.is_auto()) {
@@ -372,8 +378,8 @@ int serve_workers(const ServeOptions& options, Events& events, balance::RemoteMo
     return stop(models, server, 0, kExitFailure);
   }
   const Watchdog watchdog(models, server);
-  std::printf("lmtp-serve: %s ready on %zu workers, %s\n", served.description.name.c_str(),
-              options.balance.workers.size(), address_of(options, server).c_str());
+  std::printf("lmtp-serve: %s ready on %zu workers%s, %s\n", served.description.name.c_str(),
+              options.balance.workers.size(), calls.c_str(), address_of(options, server).c_str());
   print_client(options, options.is_auto() ? served.description.name : options.model, server);
   notify(ready_lines(options, server));
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
