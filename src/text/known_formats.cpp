@@ -250,19 +250,6 @@ Formats tagged_formats() {
   };
 }
 
-// After <|start|>assistant, which the prompt ends with or the model writes: the recipient before
-// the channel, or after it. <|call|> ends the reply: it is one of the model's ends.
-std::vector<CallLayout> harmony_calls() {
-  return {{.opening = "<|channel|>commentary to=functions.",
-           .call_begin = "<|channel|>commentary to=functions.",
-           .name_end = " <|constrain|>json<|message|>",
-           .call_end = "<|call|>"},
-          {.opening = " to=functions.",
-           .call_begin = " to=functions.",
-           .name_end = "<|channel|>commentary json<|message|>",
-           .call_end = "<|call|>"}};
-}
-
 Formats tagged_sections() {
   return {
       {.name = "hy_v3",
@@ -292,6 +279,34 @@ Formats tagged_sections() {
                   .argument_name_end = "</ifm|arg_key>\n<ifm|arg_value>",
                   .argument_end = "</ifm|arg_value>\n"}}},
   };
+}
+
+// The recipient stands before the channel, or after it; before it where a message begins alone, at
+// the reply's start (which the prompt has begun with <|start|>assistant) or after that text.
+// <|call|> ends the reply: it is one of the model's ends.
+std::vector<CallLayout> harmony_calls() {
+  const CallLayout after = {.opening = "<|channel|>commentary to=functions.",
+                            .call_begin = "<|channel|>commentary to=functions.",
+                            .name_end = " <|constrain|>json<|message|>",
+                            .call_end = "<|call|>"};
+  const CallLayout first = {.call_begin = " to=functions.",
+                            .name_end = "<|channel|>commentary json<|message|>",
+                            .call_end = "<|call|>"};
+  CallLayout later = first;
+  later.opening = later.call_begin = "<|start|>assistant to=functions.";
+  return {after, first, later};
+}
+
+// llm-jp's, which may write several calls.
+std::vector<CallLayout> llm_jp_calls() {
+  const CallLayout first = {.separator = "<|end|><|start|>assistant",
+                            .section_end = "<|call|>",
+                            .call_begin = " to=functions.",
+                            .name_end = "<|channel|>commentary <|constrain|> json<|message|>"};
+  CallLayout later = first;
+  later.opening = "<|start|>assistant to=functions.";
+  later.section_begin = "<|start|>assistant";
+  return {first, later};
 }
 
 // JSON after a name that stands outside of it.
@@ -348,13 +363,9 @@ Formats named_formats() {
        .markers = {"<|channel|>commentary", "functions."},
        .calls = harmony_calls(),
        .dropped = harmony_dropped},
-      {.name = "openai",  // llm-jp's
+      {.name = "openai",
        .markers = {"<|channel|>commentary", "functions."},
-       .calls = {{.opening = " to=functions.",
-                  .separator = "<|end|><|start|>assistant",
-                  .section_end = "<|call|>",
-                  .call_begin = " to=functions.",
-                  .name_end = "<|channel|>commentary <|constrain|> json<|message|>"}},
+       .calls = llm_jp_calls(),
        .dropped = harmony_dropped},
   };
 }
