@@ -257,7 +257,7 @@ std::optional<View> section_end(View begin, View rest, View after_answer) {
     const std::size_t at = rest.find(closing);
     if (at != View::npos) return rest.substr(0, at + closing.size());
   }
-  if (!rest.ends_with(after_answer)) return std::nullopt;
+  if (after_answer.empty() || !rest.ends_with(after_answer)) return std::nullopt;
   return right_trimmed(without_end(rest, after_answer));
 }
 
@@ -281,12 +281,10 @@ std::optional<CallLayout> derive_from_two(const CallProbe& probe) {
   layout.section_begin = section;
   layout.call_end = right_trimmed(whole_tags(common_begin(between, second->after)));
   layout.separator = without_begin(between, layout.call_end);
-  if (!section.empty()) {
-    const auto closing =
-        section_end(section, without_begin(second->after, layout.call_end), probe.after_answer);
-    if (!closing) return std::nullopt;
-    layout.section_end = *closing;
-  }
+  const auto closing =
+      section_end(section, without_begin(second->after, layout.call_end), probe.after_answer);
+  if (!closing && !section.empty()) return std::nullopt;
+  layout.section_end = closing.value_or("");
   layout.opening = opening_of(layout.section_begin + layout.call_begin);
   return layout;
 }
