@@ -121,10 +121,10 @@ bool read_python(Found& found, Found& last, CallLayout& layout) {
 
 bool read_loose(Found& found, Found& last, CallLayout& layout) {
   const View quote = found.around[0][1].substr(std::min<std::size_t>(1, found.around[0][1].size()));
-  if (!found.after_name.ends_with("{") || !last.after_name.ends_with("{") || quote.empty() ||
+  if (!found.after_name.ends_with('{') || !last.after_name.ends_with('{') || quote.empty() ||
       found.around[0][1] != ":" + std::string(quote) || found.around[1][1] != ":" ||
-      found.around[1][0] != std::string(quote) + "," || !found.after.starts_with("}") ||
-      !last.after.starts_with("}")) {
+      found.around[1][0] != std::string(quote) + "," || !found.after.starts_with('}') ||
+      !last.after.starts_with('}')) {
     return false;
   }
   layout.arguments = Arguments::kLoose;
@@ -308,7 +308,7 @@ std::optional<CallLayout> derive_from_one(const CallProbe& probe) {
 
 std::optional<CallLayout> derive_layout(const CallProbe& probe) {
   if (probe.before_answer.empty() || probe.one_call.empty()) return std::nullopt;
-  const auto layout = probe.two_calls.empty() ? derive_from_one(probe) : derive_from_two(probe);
+  auto layout = probe.two_calls.empty() ? derive_from_one(probe) : derive_from_two(probe);
   if (!layout || !is_plausible(*layout) || !agrees(probe, {*layout})) return std::nullopt;
   return layout;
 }
