@@ -13,6 +13,9 @@ namespace lmtp::constraint {
 
 class CompiledGrammar {
  public:
+  // Allows anything.
+  explicit CompiledGrammar(std::shared_ptr<const Vocabulary> vocabulary)
+      : vocabulary_(std::move(vocabulary)) {}
   // prototype: has consumed nothing.
   CompiledGrammar(std::shared_ptr<const Vocabulary> vocabulary, Matcher prototype)
       : vocabulary_(std::move(vocabulary)),
@@ -24,6 +27,9 @@ class CompiledGrammar {
         resumed_(std::move(resumed)) {}
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
+  const std::shared_ptr<const Vocabulary>& shared_vocabulary() const { return vocabulary_; }
+  bool allows_anything() const { return prototype_ == nullptr; }
+  // REQUIRES: not allows_anything().
   Matcher new_matcher() const { return prototype_->clone(); }
   const std::optional<Matcher>& resumed() const { return resumed_; }
 

@@ -1,5 +1,7 @@
 // constrain(): what keeps a stream to its grammar. Both halves look at the same matchers.
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,41 +9,95 @@
 #include "compiled_grammar.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "matchers.h"
+#include "trigger_walks.h"
 
 namespace lmtp::constraint {
 namespace {
 
 constexpr std::size_t kForcedMax = 64;  // tokens behind the one that is drawn
 
+using Walks = std::shared_ptr<TriggerWalks>;  // null: the grammar is of all tokens
+
 class GrammarMasks : public MaskSource {
  public:
-  GrammarMasks(std::shared_ptr<Matchers> matchers, bool forces)
-      : matchers_(std::move(matchers)), forces_(forces) {
-    matchers_->add_stream();
+  // matchers: null: anything is allowed, but for what triggers want.
+  GrammarMasks(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Matchers> matchers,
+               Walks walks, bool forces)
+      : vocabulary_(std::move(vocabulary)),
+        matchers_(std::move(matchers)),
+        walks_(std::move(walks)),
+        forces_(forces) {
+    if (matchers_ != nullptr) matchers_->add_stream();
   }
-  ~GrammarMasks() override { matchers_->remove_stream(); }
+  ~GrammarMasks() override {
+    if (matchers_ != nullptr) matchers_->remove_stream();
+  }
   GrammarMasks(const GrammarMasks&) = delete;
   GrammarMasks& operator=(const GrammarMasks&) = delete;
 
   Result<void> compute(std::span<const TokenId> /*before*/, std::span<const TokenId> generated,
                        NextTokens& next) const override {
-    Result<Matcher> matcher = matchers_->take(generated);
-    Result<void> done = matcher ? fill(*matcher, next) : matcher.error();
+    Result<void> done =
+        walks_ == nullptr ? bind(generated, false, next) : compute_at(walks_->at(generated), next);
     if (!done) return Error{done.error().code, "constraint: " + done.error().message};
-    matchers_->give_back(std::move(*matcher));
     return done;
   }
 
   std::shared_ptr<const MaskSource> forked() const override {
-    return std::make_shared<GrammarMasks>(matchers_, forces_);
+    return std::make_shared<GrammarMasks>(vocabulary_, matchers_, walks_, forces_);
   }
 
  private:
+  static void allow(TokenId token, NextTokens& next) {
+    next.words[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
+  }
+  Result<void> bind(std::span<const TokenId> tokens, bool has_others, NextTokens& next) const;
+  Result<void> compute_at(const Place& place, NextTokens& next) const;
   Result<void> fill(Matcher& matcher, NextTokens& next) const;
+  void withhold_ends(NextTokens& next) const;
 
+  const std::shared_ptr<const Vocabulary> vocabulary_;
   const std::shared_ptr<Matchers> matchers_;
+  const Walks walks_;
   const bool forces_;
 };
+
+// What the grammar allows after these tokens of its text. has_others: something else may follow as
+// well.
+Result<void> GrammarMasks::bind(std::span<const TokenId> tokens, bool has_others,
+                                NextTokens& next) const {
+  Result<Matcher> matcher = matchers_->take(tokens);
+  Result<void> done = !matcher     ? matcher.error()
+                      : has_others ? matcher->mask(next.words)
+                                   : fill(*matcher, next);
+  if (done) matchers_->give_back(std::move(*matcher));
+  return done;
+}
+
+Result<void> GrammarMasks::compute_at(const Place& place, NextTokens& next) const {
+  if (place.only != kNoToken) {
+    allow(place.only, next);
+    return {};
+  }
+  const bool has_others = place.also != kNoToken;
+  if (place.is_free) {
+    std::ranges::fill(next.words, ~std::uint32_t{0});
+  } else if (const auto done = bind(place.tokens, has_others, next); !done && !has_others) {
+    return done;
+  }
+  if (has_others) allow(place.also, next);
+  if (place.counts && place.num_counted < walks_->triggers().min_tokens) withhold_ends(next);
+  return {};
+}
+
+// Unless nothing else may follow.
+void GrammarMasks::withhold_ends(NextTokens& next) const {
+  std::vector<std::uint32_t> others(next.words.begin(), next.words.end());
+  for (const std::uint32_t id : vocabulary_->eos_ids()) others[id / 32] &= ~(1U << (id % 32));
+  if (std::ranges::any_of(others, [](std::uint32_t word) { return word != 0; })) {
+    std::ranges::copy(others, next.words.begin());
+  }
+}
 
 // What is forced is asked for token by token. A tokenizer may spell the rest of a text in another
 // way when it begins later, and a stream that is continued from any of its tokens must go the same
@@ -50,7 +106,7 @@ Result<void> GrammarMasks::fill(Matcher& matcher, NextTokens& next) const {
   Result<Matcher::Forced> forced = matcher.forced();
   if (!forced) return forced.error();
   if (forced->token < 0) return matcher.mask(next.words);
-  next.words[static_cast<std::size_t>(forced->token) / 32] |= 1U << (forced->token % 32);
+  allow(forced->token, next);
   if (!forces_) return {};
   bool is_drawn = true;
   // The last one is drawn, and so is an end token: either may end the stream.
@@ -67,15 +123,18 @@ Result<void> GrammarMasks::fill(Matcher& matcher, NextTokens& next) const {
 
 class GrammarStop : public StopChecker {
  public:
-  // generated: of which none has ended the stream.
-  GrammarStop(std::shared_ptr<Matchers> matchers, std::span<const TokenId> generated,
-              std::shared_ptr<StopChecker> stops)
-      : matchers_(std::move(matchers)),
+  // generated: of which none has ended the stream. matchers, walks: as GrammarMasks has them.
+  GrammarStop(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Matchers> matchers,
+              Walks walks, std::span<const TokenId> generated, std::shared_ptr<StopChecker> stops)
+      : vocabulary_(std::move(vocabulary)),
+        matchers_(std::move(matchers)),
+        walks_(std::move(walks)),
         generated_(generated.begin(), generated.end()),
         stops_(std::move(stops)) {}
 
   bool push(TokenId token, bool may_stop) override {
-    const bool text_ends = stops_ != nullptr && stops_->push(token, may_stop);
+    const bool counts = walks_ == nullptr || walks_->at(generated_).counts;
+    const bool text_ends = stops_ != nullptr && counts && stops_->push(token, may_stop);
     generated_.push_back(token);
     return text_ends || (may_stop && grammar_ends());
   }
@@ -83,21 +142,29 @@ class GrammarStop : public StopChecker {
   std::unique_ptr<StopChecker> restarted(std::span<const TokenId> before,
                                          std::span<const TokenId> generated) const override {
     return std::make_unique<GrammarStop>(
-        matchers_, generated, stops_ == nullptr ? nullptr : stops_->restarted(before, generated));
+        vocabulary_, matchers_, walks_, generated,
+        stops_ == nullptr ? nullptr : stops_->restarted(before, generated));
   }
 
  private:
   // Nothing can follow. Where the grammar fails here, the next mask says so.
   bool grammar_ends() const {
-    if (matchers_->goes_beyond(generated_)) return false;
-    Result<Matcher> matcher = matchers_->take(generated_);
-    if (!matcher) return matchers_->vocabulary().is_eos(generated_.back());
+    if (walks_ == nullptr) return ends_after(generated_);
+    const Place place = walks_->at(generated_);
+    return !place.is_free && place.also == kNoToken && ends_after(place.tokens);
+  }
+  bool ends_after(std::span<const TokenId> tokens) const {
+    if (matchers_->goes_beyond(tokens)) return false;
+    Result<Matcher> matcher = matchers_->take(tokens);
+    if (!matcher) return !tokens.empty() && vocabulary_->is_eos(tokens.back());
     const bool ends = matcher->is_stopped();
     matchers_->give_back(std::move(*matcher));
     return ends;
   }
 
+  const std::shared_ptr<const Vocabulary> vocabulary_;
   const std::shared_ptr<Matchers> matchers_;
+  const Walks walks_;
   std::vector<TokenId> generated_;
   const std::shared_ptr<StopChecker> stops_;
 };
@@ -106,15 +173,25 @@ class GrammarStop : public StopChecker {
 
 Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>& grammar,
                                     std::span<const TokenId> generated,
-                                    std::shared_ptr<StopChecker> stops) {
-  const auto matchers = std::make_shared<Matchers>(grammar);
-  Result<Matcher> matcher = matchers->take(generated);
-  if (!matcher) return Error{ErrorCode::kInvalid, "resumed: " + matcher.error().message};
-  matchers->give_back(std::move(*matcher));
+                                    std::shared_ptr<StopChecker> stops,
+                                    const std::optional<GrammarTriggers>& triggers) {
+  const auto vocabulary = grammar->shared_vocabulary();
+  const auto matchers = grammar->allows_anything() ? nullptr : std::make_shared<Matchers>(grammar);
+  const Walks walks =
+      triggers ? std::make_shared<TriggerWalks>(*triggers, vocabulary, matchers) : nullptr;
+  const Place place = walks != nullptr ? walks->at(generated) : Place{};
+  const bool is_bound = walks == nullptr || !(place.is_free || place.also != kNoToken);
+  if (is_bound && matchers != nullptr) {
+    Result<Matcher> matcher =
+        matchers->take(walks != nullptr ? std::span<const TokenId>(place.tokens) : generated);
+    if (!matcher) return Error{ErrorCode::kInvalid, "resumed: " + matcher.error().message};
+    matchers->give_back(std::move(*matcher));
+  }
   // Tokens that are put behind others end no stream, but a stop string may.
   const bool forces = stops == nullptr;
-  return ConstrainedStream{std::make_shared<GrammarMasks>(matchers, forces),
-                           std::make_shared<GrammarStop>(matchers, generated, std::move(stops))};
+  return ConstrainedStream{
+      std::make_shared<GrammarMasks>(vocabulary, matchers, walks, forces),
+      std::make_shared<GrammarStop>(vocabulary, matchers, walks, generated, std::move(stops))};
 }
 
 }  // namespace lmtp::constraint

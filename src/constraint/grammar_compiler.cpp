@@ -42,6 +42,9 @@ Error as_grammar_error(const Error& error) {
 }
 
 Compiled compile_for(const std::shared_ptr<const Vocabulary>& vocabulary, const Grammar& grammar) {
+  if (grammar.kind == Grammar::Kind::kFree) {
+    return std::make_shared<const CompiledGrammar>(vocabulary);
+  }
   const Result<LibraryGrammar> text = to_library_grammar(grammar);
   if (!text) return as_grammar_error(text.error());
   Result<Matcher> matcher = Matcher::make(vocabulary, text->kind, text->text);

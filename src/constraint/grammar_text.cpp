@@ -90,6 +90,8 @@ Result<LibraryGrammar> to_library_grammar(const Grammar& grammar) {
     }
     case Grammar::Kind::kLlguidance:
       return LibraryGrammar{"llguidance", grammar.text};
+    case Grammar::Kind::kFree:
+      break;
   }
   return invalid("is of an unknown kind");
 }

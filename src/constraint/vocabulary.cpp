@@ -101,7 +101,8 @@ std::string Vocabulary::describe(TokenId token) const {
 // may change a text, or put a space in front of it.
 std::optional<std::vector<TokenId>> Vocabulary::spelled_by(std::span<const TokenId> ids,
                                                            std::string_view front,
-                                                           std::string_view text) const {
+                                                           std::string_view text,
+                                                           bool has_special) const {
   std::size_t i = 0;
   for (; i < ids.size() && !front.empty(); ++i) {
     std::string_view token = tokenizer_->token_bytes(ids[i]);
@@ -112,8 +113,9 @@ std::optional<std::vector<TokenId>> Vocabulary::spelled_by(std::span<const Token
   const auto spelled = ids.subspan(i);
   for (const TokenId id : spelled) {
     const std::string_view token = tokenizer_->token_bytes(id);
-    const bool is_plain = id < size_ && !token.empty() && !tokenizer_->is_special(id);
-    if (!is_plain || !text.starts_with(token)) return std::nullopt;
+    const bool is_text =
+        id < size_ && !token.empty() && (has_special || !tokenizer_->is_special(id));
+    if (!is_text || !text.starts_with(token)) return std::nullopt;
     text.remove_prefix(token.size());
   }
   if (!text.empty()) return std::nullopt;
@@ -132,6 +134,12 @@ std::vector<TokenId> Vocabulary::spell(std::string_view text) const {
     if (!has_front) break;
   }
   return spell_greedily(text);
+}
+
+std::vector<TokenId> Vocabulary::spell_marker(std::string_view text) const {
+  const auto ids = tokenizer_->encode_around(text, {});
+  auto spelled = ids ? spelled_by(*ids, "", text, true) : std::nullopt;
+  return spelled ? std::move(*spelled) : spell(text);
 }
 
 std::vector<TokenId> Vocabulary::spell_greedily(std::string_view text) const {

@@ -34,12 +34,16 @@ class Vocabulary {
   const llg::Tokenizer* table() const { return table_; }
   int size() const { return size_; }
   bool is_eos(TokenId token) const;
+  std::span<const std::uint32_t> eos_ids() const { return eos_ids_; }
+  const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer() const { return tokenizer_; }
   // "17 (" ,")", for messages.
   std::string describe(TokenId token) const;
 
   // Tokens of a text that continues another, none of them special, with exactly these bytes; fewer
   // where the tokenizer cannot spell them.
   std::vector<TokenId> spell(std::string_view text) const;
+  // The same with the special tokens that the text contains.
+  std::vector<TokenId> spell_marker(std::string_view text) const;
 
  private:
   Vocabulary(const llg::Api* api, std::shared_ptr<const tokenizer::Tokenizer> tokenizer, int size,
@@ -47,8 +51,8 @@ class Vocabulary {
 
   Result<void> make_table();
   std::optional<std::vector<TokenId>> spelled_by(std::span<const TokenId> ids,
-                                                 std::string_view front,
-                                                 std::string_view text) const;
+                                                 std::string_view front, std::string_view text,
+                                                 bool has_special = false) const;
   std::vector<TokenId> spell_greedily(std::string_view text) const;
 
   const llg::Api* const api_;

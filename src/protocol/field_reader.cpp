@@ -290,8 +290,55 @@ std::optional<Chat> FieldReader::chat() {
   return has_messages ? std::optional(std::move(chat)) : std::nullopt;
 }
 
+GrammarTriggers FieldReader::triggers(simdjson::dom::element given) {
+  constexpr std::string_view kWhere = "grammar.triggers";
+  constexpr std::size_t kOpeningsMax = 4096;
+  constexpr std::size_t kOpeningBytesMax = 256;
+  constexpr std::int64_t kTokensMax = std::numeric_limits<std::int32_t>::max();
+  GrammarTriggers triggers;
+  simdjson::dom::object object;
+  if (given.get_object().get(object) != simdjson::SUCCESS) {
+    fail(kWhere, seen(given) + "; allowed is an object");
+    return triggers;
+  }
+  for (const auto& [key, json] : object) {
+    const std::string where = std::string(kWhere) + "." + shortened(key, kShownKeyBytes);
+    const FieldValue value = field_value(json);
+    const auto text = [&] { return as_short_text(where, value, kOpeningBytesMax); };
+    const auto number = [&](int absent) {
+      return static_cast<int>(as_whole(where, value, 0, kTokensMax).value_or(absent));
+    };
+    const auto texts = [&] { return as_short_texts(where, json, kOpeningsMax, kOpeningBytesMax); };
+    if (key == "reasoning_begin") {
+      triggers.reasoning_begin = text();
+    } else if (key == "reasoning_end") {
+      triggers.reasoning_end = text();
+    } else if (key == "in_reasoning") {
+      triggers.in_reasoning = as_bool(where, value).value_or(false);
+    } else if (key == "reasoning_tokens_max") {
+      triggers.reasoning_tokens_max = number(-1);
+    } else if (key == "min_tokens") {
+      triggers.min_tokens = number(0);
+    } else if (key == "openings") {
+      triggers.openings = texts();
+    } else if (key == "first_openings") {
+      triggers.first_openings = texts();
+    } else if (key == "repeats") {
+      triggers.repeats = as_bool(where, value).value_or(false);
+    } else {
+      fail(where, "is unknown");
+    }
+  }
+  const bool reasons = !triggers.reasoning_begin.empty() || triggers.in_reasoning;
+  if (triggers.reasoning_end.empty() == reasons) {
+    fail(kWhere, "reasoning_end belongs to reasoning_begin or in_reasoning, and these to it");
+  }
+  return triggers;
+}
+
 std::optional<Grammar> FieldReader::grammar() {
-  constexpr std::string_view kAllowed = "; allowed is {\"type\": TYPE, \"value\": VALUE}";
+  constexpr std::string_view kAllowed =
+      "; allowed is {\"type\": TYPE, \"value\": VALUE, \"triggers\": {...}}, the last one optional";
   const auto& given = element(Field::kGrammar);
   if (!given) return std::nullopt;
   simdjson::dom::element type;
@@ -303,16 +350,21 @@ std::optional<Grammar> FieldReader::grammar() {
   }
   const bool has_value = given->at_key("value").get(value) == simdjson::SUCCESS;
   const bool has_type = given->at_key("type").get(type) == simdjson::SUCCESS;
+  simdjson::dom::element triggers;
+  const bool has_triggers = given->at_key("triggers").get(triggers) == simdjson::SUCCESS;
   // What is misspelt or given twice would change what is allowed without a word.
   if (!has_type || type.get_string().get(name) != simdjson::SUCCESS ||
-      given->get_object().value().size() != (has_value ? 2U : 1U)) {
+      given->get_object().value().size() != 1U + (has_value ? 1U : 0U) + (has_triggers ? 1U : 0U)) {
     fail(Field::kGrammar, "is an object of other fields" + std::string(kAllowed));
     return std::nullopt;
   }
   Result<Grammar> grammar = make_grammar(name, has_value ? grammar_value(value) : GrammarValue{});
-  if (grammar) return std::move(*grammar);
-  fail(std::string(field_name(Field::kGrammar)) + grammar.error().message);
-  return std::nullopt;
+  if (!grammar) {
+    fail(std::string(field_name(Field::kGrammar)) + grammar.error().message);
+    return std::nullopt;
+  }
+  if (has_triggers) grammar->triggers = this->triggers(triggers);
+  return std::move(*grammar);
 }
 
 std::string FieldReader::text_or_json(Field field) {

@@ -139,6 +139,7 @@ class FieldReader : public FieldChecks {
 
   // REQUIRES: has(field).
   FieldValue value(Field field) const { return field_value(*element(field)); }
+  GrammarTriggers triggers(simdjson::dom::element given);
   ControllerMessage::Op controller_op();
   std::string base64(Field field);
   // The text of an optional array or object.

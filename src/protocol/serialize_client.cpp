@@ -100,13 +100,29 @@ void write_chat(const Chat& chat, JsonWriter& json) {
   if (!chat.add_generation_prompt) json.field("add_generation_prompt", false);
 }
 
+void write_triggers(const GrammarTriggers& triggers, JsonWriter& json) {
+  json.key("triggers").begin_object();
+  if (!triggers.reasoning_begin.empty()) json.field("reasoning_begin", triggers.reasoning_begin);
+  if (!triggers.reasoning_end.empty()) json.field("reasoning_end", triggers.reasoning_end);
+  if (triggers.in_reasoning) json.field("in_reasoning", true);
+  if (triggers.reasoning_tokens_max >= 0) {
+    json.field("reasoning_tokens_max", triggers.reasoning_tokens_max);
+  }
+  if (triggers.min_tokens > 0) json.field("min_tokens", triggers.min_tokens);
+  if (!triggers.openings.empty()) json.field("openings", triggers.openings);
+  if (!triggers.first_openings.empty()) json.field("first_openings", triggers.first_openings);
+  if (triggers.repeats) json.field("repeats", true);
+  json.end_object();
+}
+
 void write_grammar(const Grammar& grammar, JsonWriter& json) {
   json.key("grammar").begin_object().field("type", grammar_type(grammar.kind));
   if (grammar.kind == Grammar::Kind::kChoice) {
     json.raw_field("value", grammar.text);
-  } else if (grammar.kind != Grammar::Kind::kJson) {
+  } else if (grammar.kind != Grammar::Kind::kJson && grammar.kind != Grammar::Kind::kFree) {
     json.field("value", grammar.text);
   }
+  if (grammar.triggers) write_triggers(*grammar.triggers, json);
   json.end_object();
 }
 

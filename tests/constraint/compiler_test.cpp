@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "compiled_grammar.h"
-#include "constraint_driver.h"
 #include "llguidance_library.h"
 #include "lmtp/constraint/grammar_compiler.h"
+#include "support/constraint_driver.h"
 #include "support/eventually.h"
 
 namespace lmtp::constraint {

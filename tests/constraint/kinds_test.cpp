@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "constraint_driver.h"
 #include "lmtp/constraint/grammar_compiler.h"
+#include "support/constraint_driver.h"
 
 namespace lmtp::constraint {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "constraint_driver.h"
 #include "lmtp/constraint/grammar_compiler.h"
+#include "support/constraint_driver.h"
 
 namespace lmtp::constraint {
 namespace {

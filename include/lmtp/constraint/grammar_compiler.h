@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,9 +41,13 @@ struct ConstrainedStream {
 // them: a tokenizer may spell the rest of a text in another way when it begins later, so it is
 // asked again at each token, and the last one is left to be drawn. Where `stops` is given nothing
 // is forced, since what is put in ends no stream.
+//
+// triggers: the grammar's, which compile() does not look at; none: it holds from the first token
+// on.
 Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>& grammar,
                                     std::span<const TokenId> generated,
-                                    std::shared_ptr<StopChecker> stops);
+                                    std::shared_ptr<StopChecker> stops,
+                                    const std::optional<GrammarTriggers>& triggers = {});
 
 struct CompilerOptions {
   std::chrono::milliseconds timeout{10'000};  // of one grammar, from when it is asked for
@@ -64,6 +69,8 @@ class GrammarCompiler {
   using Compiled = Result<std::shared_ptr<const CompiledGrammar>>;
   using Done = std::function<void(Compiled)>;
 
+  // Its triggers do not matter: grammars with others are the same one here. REQUIRES: with triggers
+  // nothing is resumed here.
   // Calls `done` once: within the call where the grammar is known or refused at once, else on the
   // compiler's own thread, which must not be blocked. Errors: kInvalid, "grammar: ..." for what is
   // wrong with it, or where it takes too long; kOverloaded where too many wait, or too many that

@@ -2,12 +2,33 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lmtp/base/result.h"
 
 namespace lmtp {
+
+// Where a text comes under its grammar, if not with its first byte. Until then it is free.
+struct GrammarTriggers {
+  // A text that begins with reasoning: nothing in it is an opening, and stop strings and
+  // `min_tokens` count from its end on.
+  std::string reasoning_begin = {};
+  std::string reasoning_end = {};  // empty: there is none
+  bool in_reasoning = false;       // the text begins inside of it
+  int reasoning_tokens_max = -1;   // then its end is forced; negative: it is not
+  int min_tokens = 0;              // from its end on
+  // The grammar is of the text from one of these on, but for those in a fenced block of code.
+  // Empty, as the others: of all after the reasoning.
+  std::vector<std::string> openings = {};
+  // The same, where nothing but white space stands before.
+  std::vector<std::string> first_openings = {};
+  bool repeats = false;  // after a text of the grammar more is free; else the stream ends there
+
+  bool operator==(const GrammarTriggers&) const = default;
+};
 
 // What the text of a stream must match, from its first generated token to its end. JSON has white
 // space as models write it, on one line or indented, but never much of it; a schema that has
@@ -21,10 +42,12 @@ struct Grammar {
     kLark,        // a grammar in Lark's notation, with llguidance's extensions
     kGbnf,        // a grammar in llama.cpp's notation
     kLlguidance,  // llguidance's own JSON: {"grammars": [...]}
+    kFree,        // anything; for its triggers alone
   };
 
   Kind kind = Kind::kRegex;
   std::string text = {};
+  std::optional<GrammarTriggers> triggers = {};
 
   bool operator==(const Grammar&) const = default;
 };

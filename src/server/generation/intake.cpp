@@ -56,11 +56,11 @@ Result<void> check_grammars(const registry::ReadyModel& model) {
 
 // Keeps the sample to the grammar, beside the stops that it has.
 Result<void> constrain(const std::shared_ptr<const constraint::CompiledGrammar>& grammar,
-                       Request& request) {
+                       const std::optional<GrammarTriggers>& triggers, Request& request) {
   const std::span<const TokenId> prompt(request.prompt);
   auto stream =
       constraint::constrain(grammar, prompt.last(static_cast<std::size_t>(request.num_resumed)),
-                            std::move(request.stops));
+                            std::move(request.stops), triggers);
   if (!stream) return stream.error();
   request.mask_source = std::move(stream->mask_source);
   request.stops = std::move(stream->stops);
@@ -113,9 +113,17 @@ Intake::Progress Intake::advance(const Requester& from) {
     if (const auto accepted = accept(*model_, **encoded_); !accepted) {
       return refused(accepted.error());
     }
+    if ((*encoded_)->grammar) needs_.grammar = std::move((*encoded_)->grammar);
   }
   if (needs_.grammar) {
     if (grammar_ == nullptr) return compile_later(from);
+    if ((*encoded_)->retry != nullptr) {
+      if (auto other = (*encoded_)->retry->next((*grammar_)->ok())) {
+        needs_.grammar = std::move(other);
+        return compile_later(from);
+      }
+      (*encoded_)->retry.reset();
+    }
     if (!**grammar_) return refused(about_grammar((*grammar_)->error()));
   }
   if (needs_.controller) {
@@ -178,7 +186,9 @@ Intake::Progress Intake::compile_later(const Requester& from) {
     *to = std::move(compiled);
     tell_ready(*sink, event);
   };
-  model_->grammars->compile(*needs_.grammar, std::move(done), resumed());
+  const Grammar& grammar = *needs_.grammar;
+  model_->grammars->compile({grammar.kind, grammar.text}, std::move(done),
+                            grammar.triggers ? std::vector<TokenId>() : resumed());
   return {};
 }
 
@@ -240,7 +250,7 @@ registry::Submission Intake::submit_sample(const Requester& from, Request&& requ
   request.params.seed += static_cast<std::uint64_t>(request.key.sample);
   if (grammar_ != nullptr) {
     request.grammar = std::make_shared<const Grammar>(*needs_.grammar);
-    if (const auto fits = constrain(***grammar_, request); !fits) {
+    if (const auto fits = constrain(***grammar_, needs_.grammar->triggers, request); !fits) {
       sign(from, request);
       models_.refusals().add(request, fits.error().code);
       return registry::Refusal{about_grammar(fits.error())};

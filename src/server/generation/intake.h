@@ -63,11 +63,23 @@ struct BegunController {
 // "overloaded: `what`; retry later".
 Error overloaded(const std::string& what);
 
+// Finds what can be compiled. Owner: an intake, on its strand.
+class GrammarRetry {
+ public:
+  virtual ~GrammarRetry() = default;
+  // What to compile next, after the last one did or did not; nothing: that one is the answer, be it
+  // its error.
+  virtual std::optional<Grammar> next(bool has_compiled) = 0;
+};
+
 // What a request's text becomes.
 struct Encoded {
   Prompts prompts = {};              // LMTP has one
   std::vector<TokenId> scored = {};  // of a SCORE
   std::string text = {};             // of a DETOKENIZE
+  // Where the model decides on it: in the place of Needs::grammar.
+  std::optional<Grammar> grammar = {};
+  std::unique_ptr<GrammarRetry> retry = {};
 };
 
 // Owner: the request, on its connection's strand; of one thread at a time: the strand's or the

@@ -23,7 +23,7 @@ namespace lmtp::constraint::testing {
 using Tokenizer = std::shared_ptr<const tokenizer::Tokenizer>;
 using Kind = Grammar::Kind;
 
-// Of a folder in the repository.
+// A tokenizer from a folder in the repository.
 inline Tokenizer load(const std::string& folder) {
   auto loaded = tokenizer::load_tokenizer(lmtp::testing::source_dir() + "/" + folder);
   EXPECT_TRUE(loaded.ok()) << folder;

@@ -1,0 +1,74 @@
+// Finds in a text, as it comes, where reasoning begins and ends and where a grammar takes over.
+// The stream's constraint reads its bytes on the engine's side, and what answers reads its text on
+// the connection's: both by this, so that they agree.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmtp/request/grammar.h"
+
+namespace lmtp::text {
+
+// Owner: one text; one thread. Copied for a fork.
+class ReplyScanner {
+ public:
+  enum class Kind {
+    kText,
+    kReasoning,
+    kReasoningEnd,
+    kOpening,  // with it the scanner stops: `bytes` is all that came from its first byte on
+  };
+  struct Part {
+    Kind kind = Kind::kText;
+    std::string bytes = {};
+  };
+
+  // `dropped`: texts that belong to nothing, and after which reasoning may begin. `triggers` and
+  // `dropped` are shared by the texts of a request.
+  struct Markers {
+    GrammarTriggers triggers;
+    std::vector<std::string> dropped = {};
+  };
+  explicit ReplyScanner(std::shared_ptr<const Markers> markers);
+
+  // What has become certain with these bytes: what may become a marker is held back. REQUIRES: it
+  // has not stopped.
+  std::vector<Part> push(std::string_view bytes);
+  // What is left, at the end of the text.
+  std::vector<Part> finish();
+
+  // After an opening: what began with it has ended, and these bytes follow.
+  std::vector<Part> resume(std::string_view bytes);
+  // After an opening: it was none. `bytes`: all from its first byte on.
+  std::vector<Part> reject(std::string_view bytes);
+
+  bool in_reasoning() const { return in_reasoning_; }
+  bool has_stopped() const { return has_stopped_; }
+
+ private:
+  struct Found {
+    enum class What { kNothing, kPartial, kReasoningBegin, kReasoningEnd, kOpening, kDropped };
+    What what = What::kNothing;
+    std::size_t length = 0;
+  };
+
+  Found find_at(std::size_t at) const;
+  std::vector<Part> scan();
+  void pass(char byte);
+
+  std::shared_ptr<const Markers> markers_;
+  std::string held_;
+  bool in_reasoning_;
+  bool is_fresh_ = true;      // nothing but white space since the start, or the last marker
+  bool is_first_ = true;      // the same, since the start alone
+  bool has_stopped_ = false;  // at an opening
+  bool in_fence_ = false;
+  bool is_line_start_ = true;
+  int num_ticks_ = 0;  // that the line begins with, while it has nothing else
+};
+
+}  // namespace lmtp::text

@@ -1,0 +1,73 @@
+// TriggerWalks: where the tokens of a stream are, by the triggers of its grammar.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/request/event.h"
+#include "lmtp/request/grammar.h"
+#include "lmtp/text/reply_scanner.h"
+#include "matchers.h"
+
+namespace lmtp::constraint {
+
+// What holds for a stream's next token.
+struct Place {
+  bool is_free = true;
+  std::vector<TokenId> tokens = {};  // of the grammar's text, where it is not free
+  // Reasoning may begin with this, in the place of what the grammar allows; kNoToken: it may not.
+  TokenId also = kNoToken;
+  TokenId only = kNoToken;  // it must be this: the reasoning has been long enough
+  bool counts = true;       // stop strings and min_tokens do: the reasoning is over
+  int num_counted = 0;      // tokens since then
+};
+
+// Like Matchers a cache of what tokens lead to. Owner: the mask sources and stop checkers of a
+// request and its forks. Any thread.
+class TriggerWalks {
+ public:
+  // `matchers`: null: the grammar allows anything.
+  TriggerWalks(const GrammarTriggers& triggers, std::shared_ptr<const Vocabulary> vocabulary,
+               std::shared_ptr<Matchers> matchers);
+
+  Place at(std::span<const TokenId> generated);
+  const GrammarTriggers& triggers() const { return markers_->triggers; }
+
+ private:
+  struct Walk {
+    std::vector<TokenId> tokens = {};
+    text::ReplyScanner scanner;
+    Place place = {};
+    bool may_reason = false;  // what has come may be the beginning of reasoning or of the grammar's
+    int num_reasoning = 0;    // tokens
+  };
+  using Parts = std::vector<text::ReplyScanner::Part>;
+
+  Walk begin() const;
+  void push(TokenId token, Walk& walk) const;
+  void follow_grammar(TokenId token, Walk& walk) const;
+  void await_opening(Parts parts, Walk& walk) const;
+  void await_reasoning(TokenId token, const Parts& parts, Walk& walk) const;
+  void count(bool was_reasoning, Walk& walk) const;
+  void begin_grammar(std::size_t num_bytes, Walk& walk) const;
+  bool has_ended(const Walk& walk) const;
+  std::string_view text_of(TokenId token) const;
+  bool waits_for_openings() const;
+
+  const std::shared_ptr<const text::ReplyScanner::Markers> markers_;
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const std::shared_ptr<Matchers> matchers_;
+  const std::vector<TokenId> reasoning_begin_;
+  const std::vector<TokenId> reasoning_end_;
+  std::vector<TokenId> marker_ids_;  // special tokens that have text here
+  std::mutex mutex_;
+  std::list<Walk> walks_;  // the last used one first; guarded
+};
+
+}  // namespace lmtp::constraint

@@ -1,0 +1,130 @@
+#include "lmtp/text/reply_scanner.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace lmtp::text {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n\v\f";
+constexpr int kFenceTicks = 3;
+
+}  // namespace
+
+ReplyScanner::ReplyScanner(std::shared_ptr<const Markers> markers)
+    : markers_(std::move(markers)), in_reasoning_(markers_->triggers.in_reasoning) {}
+
+// The longest marker that begins there; one that only may do so goes before a shorter one that
+// does.
+ReplyScanner::Found ReplyScanner::find_at(std::size_t at) const {
+  const std::string_view rest = std::string_view(held_).substr(at);
+  Found found;
+  std::size_t num_partial = 0;
+  const auto look_for = [&](const std::string& marker, Found::What what) {
+    if (marker.empty() || marker.front() != rest.front()) return;
+    if (rest.starts_with(marker)) {
+      if (marker.size() > found.length) found = {what, marker.size()};
+    } else if (marker.starts_with(rest)) {
+      num_partial = rest.size();
+    }
+  };
+  const GrammarTriggers& triggers = markers_->triggers;
+  if (in_reasoning_) {
+    look_for(triggers.reasoning_end, Found::What::kReasoningEnd);
+    if (is_fresh_) look_for(triggers.reasoning_begin, Found::What::kReasoningBegin);
+  } else {
+    if (is_fresh_) look_for(triggers.reasoning_begin, Found::What::kReasoningBegin);
+    for (const std::string& text : markers_->dropped) look_for(text, Found::What::kDropped);
+    if (is_first_) {
+      for (const auto& text : triggers.first_openings) look_for(text, Found::What::kOpening);
+    }
+    if (!in_fence_) {
+      for (const std::string& text : triggers.openings) look_for(text, Found::What::kOpening);
+    }
+  }
+  if (num_partial > found.length) return {Found::What::kPartial, 0};
+  return found;
+}
+
+// A byte that is part of no marker.
+void ReplyScanner::pass(char byte) {
+  if (kBlanks.find(byte) == std::string_view::npos) is_fresh_ = is_first_ = false;
+  if (in_reasoning_) return;
+  if (byte == '\n') {
+    is_line_start_ = true;
+    num_ticks_ = 0;
+  } else if (is_line_start_ && byte == '`') {
+    if (++num_ticks_ == kFenceTicks) in_fence_ = !in_fence_;
+  } else if (byte != ' ' || num_ticks_ > 0) {
+    is_line_start_ = false;
+  }
+}
+
+std::vector<ReplyScanner::Part> ReplyScanner::scan() {
+  std::vector<Part> parts;
+  std::size_t begin = 0;  // of what is not in `parts` yet
+  std::size_t at = 0;
+  const auto emit = [&] {
+    if (at == begin) return;
+    parts.push_back(
+        {in_reasoning_ ? Kind::kReasoning : Kind::kText, held_.substr(begin, at - begin)});
+    begin = at;
+  };
+  while (at < held_.size()) {
+    const Found found = find_at(at);
+    if (found.what == Found::What::kPartial) break;
+    if (found.what == Found::What::kNothing) {
+      pass(held_[at++]);
+      continue;
+    }
+    emit();
+    if (found.what == Found::What::kOpening) {
+      parts.push_back({Kind::kOpening, held_.substr(at)});
+      held_.clear();
+      has_stopped_ = true;
+      return parts;
+    }
+    in_reasoning_ = found.what == Found::What::kReasoningBegin;
+    if (found.what == Found::What::kReasoningEnd) {
+      parts.push_back({Kind::kReasoningEnd, {}});
+      is_first_ = true;
+    }
+    is_fresh_ = true;
+    at += found.length;
+    begin = at;
+  }
+  emit();
+  held_.erase(0, at);
+  return parts;
+}
+
+std::vector<ReplyScanner::Part> ReplyScanner::push(std::string_view bytes) {
+  held_ += bytes;
+  return scan();
+}
+
+std::vector<ReplyScanner::Part> ReplyScanner::finish() {
+  if (held_.empty()) return {};
+  return {{in_reasoning_ ? Kind::kReasoning : Kind::kText, std::exchange(held_, {})}};
+}
+
+std::vector<ReplyScanner::Part> ReplyScanner::resume(std::string_view bytes) {
+  has_stopped_ = false;
+  is_fresh_ = is_line_start_ = true;
+  is_first_ = false;
+  num_ticks_ = 0;
+  held_ = bytes;
+  return scan();
+}
+
+std::vector<ReplyScanner::Part> ReplyScanner::reject(std::string_view bytes) {
+  has_stopped_ = false;
+  held_ = bytes.substr(1);
+  pass(bytes.front());
+  std::vector<Part> parts{{Kind::kText, std::string(bytes.substr(0, 1))}};
+  std::ranges::move(scan(), std::back_inserter(parts));
+  return parts;
+}
+
+}  // namespace lmtp::text
