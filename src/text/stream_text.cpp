@@ -6,6 +6,14 @@
 #include <utility>
 
 namespace lmtp::text {
+namespace {
+
+bool is_left_out(const TokenDecoder::Options& options, TokenId token) {
+  if (!options.skip_special_tokens || !options.tokenizer->is_special(token)) return false;
+  return options.kept == nullptr || std::ranges::find(*options.kept, token) == options.kept->end();
+}
+
+}  // namespace
 
 std::string TokenDecoder::push(TokenId token) {
   const tokenizer::Tokenizer& tokenizer = *options_.tokenizer;
@@ -16,16 +24,13 @@ std::string TokenDecoder::push(TokenId token) {
 }
 
 std::string_view TokenDecoder::left_out(TokenId token) const {
-  const tokenizer::Tokenizer& tokenizer = *options_.tokenizer;
-  if (!options_.skip_special_tokens || !tokenizer.is_special(token)) return {};
-  return tokenizer.token_bytes(token);
+  return is_left_out(options_, token) ? options_.tokenizer->token_bytes(token) : std::string_view();
 }
 
 bool is_without_text(const TokenDecoder::Options& options, std::span<const TokenId> tokens) {
   const tokenizer::Tokenizer& tokenizer = *options.tokenizer;
   return std::ranges::all_of(tokens, [&](TokenId token) {
-    return tokenizer.token_bytes(token).empty() ||
-           (options.skip_special_tokens && tokenizer.is_special(token));
+    return tokenizer.token_bytes(token).empty() || is_left_out(options, token);
   });
 }
 

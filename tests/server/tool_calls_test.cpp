@@ -1,4 +1,5 @@
-// A forced tool call: from a chat's fields to the grammar, and from the text to the call.
+// The tools of a chat: from its fields to what is offered, and to a forced call of a model of which
+// nothing is known.
 #include "openai/tool_calls.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "generation/reply_formats.h"
+#include "generation/reply_plan.h"
+#include "lmtp/base/json.h"
 #include "openai/request.h"
 
 namespace lmtp::server {
@@ -52,22 +55,45 @@ std::string read_reply(const ReplyFormat& format, const std::vector<std::string>
   return out;
 }
 
+// The plan for a model of which nothing is known.
+ReplyPlan plan_of(const OpenAiRequest& request, const OfferedTools& tools) {
+  registry::ReadyModel model{"m", {}, Error{}, Error{}};
+  return plan_reply(model, request.generation.model, {.tools = tools});
+}
+
+Result<OfferedTools> tools_of(const std::string& fields,
+                              SchemaReading reading = SchemaReading::kAsMeant) {
+  const std::string body = "{" + fields + "}";
+  const auto root = parse_json_object(body, "body");
+  const auto ordered = parse_ordered_json(body, "body");
+  JsonFields json(*root);
+  const auto given = ordered->find("tools");
+  auto tools = read_tools(json, given != ordered->end() ? *given : OrderedJson::array(), reading);
+  if (json.failed()) return json.error();
+  return tools.value_or(OfferedTools());
+}
+
 TEST(ToolCalls, ANamedFunctionIsItsParameters) {
-  const auto request =
-      read(kTools + R"(, "tool_choice": {"type": "function", "function": {"name": "weather"}})");
+  const std::string fields =
+      kTools + R"(, "tool_choice": {"type": "function", "function": {"name": "weather"}})";
+  const auto request = read(fields);
   ASSERT_TRUE(request.ok()) << request.error().message;
-  EXPECT_EQ(request->generation.grammar,
+  EXPECT_TRUE(request->answer.call_is_chosen);
+  EXPECT_EQ(request->generation.grammar_field, "tool_choice");
+  const ReplyPlan plan = plan_of(*request, *tools_of(fields));
+  EXPECT_EQ(plan.grammar,
             (Grammar{Grammar::Kind::kJsonSchema, R"({"z":1,"a":2,"type":"object",)" + kCompact}))
       << "in the order of the keys";
-  EXPECT_EQ(read_reply(request->generation.text.format, {"{}"}), "weather({})");
-  EXPECT_TRUE(request->answer.call_is_chosen);
+  EXPECT_EQ(read_reply(plan.format, {"{}"}), "weather({})");
 }
 
 TEST(ToolCalls, RequiredIsOneOfThem) {
-  const auto request = read(kTools + R"(, "tool_choice": "required")");
+  const std::string fields = kTools + R"(, "tool_choice": "required")";
+  const auto request = read(fields);
   ASSERT_TRUE(request.ok()) << request.error().message;
-  EXPECT_EQ(request->generation.grammar->kind, Grammar::Kind::kLark);
-  EXPECT_EQ(request->generation.grammar->text,
+  const ReplyPlan plan = plan_of(*request, *tools_of(fields));
+  EXPECT_EQ(plan.grammar->kind, Grammar::Kind::kLark);
+  EXPECT_EQ(plan.grammar->text,
             "start: call_0 | call_1\n"
             "call_0: \"{\\\"name\\\": \\\"weather\\\", \\\"arguments\\\": \" arguments_0 \"}\"\n"
             "arguments_0: %json {\"z\":1,\"a\":2,\"type\":\"object\"," +
@@ -82,26 +108,63 @@ TEST(ToolCalls, RequiredIsOneOfThem) {
 TEST(ToolCalls, ParametersAreReadAsMeantUnlessTheFunctionIsNotStrict) {
   const std::string schema = R"("properties":{"a":{}},"type":"object")";
   for (const bool is_strict : {true, false}) {
-    const auto request =
-        read(R"("tools": [{"function": {"name": "f", "strict": )" +
-             std::string(is_strict ? "true" : "false") + R"(, "parameters": {)" + schema +
-             R"(}}}], "tool_choice": {"type": "function", "function": {"name": "f"}})");
-    ASSERT_TRUE(request.ok()) << request.error().message;
-    EXPECT_EQ(request->generation.grammar->text,
+    const auto tools = tools_of(R"("tools": [{"function": {"name": "f", "strict": )" +
+                                std::string(is_strict ? "true" : "false") + R"(, "parameters": {)" +
+                                schema + "}}}]");
+    ASSERT_TRUE(tools.ok()) << tools.error().message;
+    EXPECT_EQ(tools->functions.front().is_strict, is_strict);
+    EXPECT_EQ(tools->functions.front().parameters,
               "{" + schema + (is_strict ? R"(,"additionalProperties":false,)" : ",") + kCompact);
   }
+}
+
+TEST(ToolCalls, TheChoiceSaysWhichAreOffered) {
+  using Choice = OfferedTools::Choice;
+  const std::string allowed = R"({"type": "allowed_tools", "allowed_tools": {"mode": "required",
+      "tools": [{"type": "function", "function": {"name": "time"}}]}})";
+  struct Case {
+    std::string fields;
+    Choice choice;
+    std::string names;
+  };
+  const std::vector<Case> cases = {
+      {kTools, Choice::kAuto, "weather time "},
+      {kTools + R"(, "tool_choice": "auto")", Choice::kAuto, "weather time "},
+      {kTools + R"(, "tool_choice": "required")", Choice::kRequired, "weather time "},
+      {kTools + R"(, "tool_choice": )" + allowed, Choice::kRequired, "time "},
+      {kTools + R"(, "tool_choice": {"type": "function", "function": {"name": "time"}})",
+       Choice::kNamed, "time "},
+      {kTools + R"(, "tool_choice": {"function": {"name": "time"}})", Choice::kNamed, "time "},
+      {kTools + R"(, "tool_choice": "none")", Choice::kAuto, ""},
+      {R"("tool_choice": "auto")", Choice::kAuto, ""},
+      {R"("tools": [], "tool_choice": "none")", Choice::kAuto, ""},
+  };
+  for (const Case& row : cases) {
+    const auto tools = tools_of(row.fields);
+    ASSERT_TRUE(tools.ok()) << row.fields << ": " << tools.error().message;
+    std::string names;
+    for (const OfferedFunction& function : tools->functions) names += function.name + " ";
+    EXPECT_EQ(names, row.names) << row.fields;
+    EXPECT_EQ(tools->choice, row.choice) << row.fields;
+  }
+  EXPECT_TRUE(tools_of(kTools)->calls_several);
+  EXPECT_FALSE(tools_of(kTools + R"(, "parallel_tool_calls": false)")->calls_several);
 }
 
 TEST(ToolCalls, OtherChoicesAreRefused) {
   const std::string bad_name = R"("tools": [{"function": {"name": "a b"}}], )";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {kTools, "tool_choice: calls are not read"},
-      {kTools + R"(, "tool_choice": "auto")", "tool_choice: calls are not read"},
       {kTools + R"(, "tool_choice": "any")", "tool_choice: is unknown"},
       {kTools + R"(, "tool_choice": {"type": "function", "function": {"name": "x"}})",
        "tool_choice: names a function"},
+      {kTools + R"(, "tool_choice": {"type": "allowed_tools", "tools": 7})",
+       "tool_choice: is no choice of allowed tools"},
+      {kTools + R"(, "tool_choice": {"type": "allowed_tools", "tools": []})",
+       "tool_choice: allows no function"},
       {R"("tool_choice": "required")", "tool_choice: needs tools"},
       {R"("tools": {}, "tool_choice": "required")", "tools: is an object"},
+      {R"("tools": [{"type": "web_search"}], "tool_choice": "required")",
+       "tool_choice: needs tools"},
       {bad_name + R"("tool_choice": "required")", "tools: [0] is no function"},
       {kTools + R"(, "tool_choice": "required", "guided_regex": "a")",
        "tool_choice: stands beside guided_regex"},
@@ -110,11 +173,6 @@ TEST(ToolCalls, OtherChoicesAreRefused) {
     const auto request = read(fields);
     ASSERT_FALSE(request.ok()) << fields;
     EXPECT_EQ(request.error().message.substr(0, expected.size()), expected);
-  }
-  for (const char* fields : {R"("tool_choice": "auto")", R"("tool_choice": "none")"}) {
-    const auto request = read(fields);
-    ASSERT_TRUE(request.ok()) << request.error().message;
-    EXPECT_FALSE(request->generation.grammar.has_value());
   }
 }
 

@@ -24,7 +24,7 @@ TEST(VendorTools, AreLeftOutAndNamedOnce) {
        {"computer_use_preview", "file_search", "code_interpreter", "image_generation", "mcp"}) {
     tools.push_back({{"type", type}, {"server_url", "https://x"}});
   }
-  const OfferedTools offered = without_vendor_tools(tools);
+  const ClientTools offered = without_vendor_tools(tools);
   EXPECT_EQ(offered.kept.dump(), "[" + function.dump() + "]") << "with its keys in their order";
   EXPECT_THAT(offered.left_out,
               ElementsAre("web_search", "web_search_preview", "mcp", "computer_use_preview",
@@ -37,14 +37,14 @@ TEST(VendorTools, AreNothingElse) {
       R"([{"type": "function"}, {"type": "custom", "custom": {"name": "c"}}, {"function": {}},
           {"type": "functoin", "function": {"name": "f"}}, {"name": "f"}, {"type": 3}, {}, 1, null,
           "web_search", []])");
-  const OfferedTools offered = without_vendor_tools(tools);
+  const ClientTools offered = without_vendor_tools(tools);
   EXPECT_EQ(offered.kept, tools);
   EXPECT_THAT(offered.left_out, IsEmpty());
   EXPECT_EQ(without_vendor_tools(OrderedJson::array()).kept, OrderedJson::array());
 }
 
 TEST(VendorTools, NamesAreShort) {
-  const OfferedTools offered = without_vendor_tools({{{"type", std::string(1000, 'x')}}});
+  const ClientTools offered = without_vendor_tools({{{"type", std::string(1000, 'x')}}});
   ASSERT_EQ(offered.left_out.size(), 1U);
   EXPECT_LT(offered.left_out.front().size(), 150U);
   EXPECT_EQ(offered.kept, OrderedJson::array());

@@ -126,12 +126,6 @@ std::string ranks_text(const scheduler::AgentInfo& info) {
   return " in " + std::to_string(info.ranks.size()) + " ranks (weights " + sizes + ")";
 }
 
-// How the model writes calls, where it has a chat template: "; tool calls: hermes (table)".
-std::string calls_text(const text::ReplyLayout* layout) {
-  if (layout == nullptr || layout->source.empty()) return "";
-  return "; tool calls: " + layout->name + " (" + layout->source + ")";
-}
-
 void print_ready(const ServeOptions& options, const registry::Registry& models,
                  const server::Server& server) {
   const auto status = models.status("");
@@ -175,8 +169,11 @@ int stop(registry::Models& models, server::Server& server, int grace_ms, int exi
   const bool in_time = stopped.get_future().wait_until(deadline) == std::future_status::ready;
   server.stop(deadline + kCloseSlack);
   if (!in_time) {
-    log::warning("the model did not stop within " + std::to_string(allowed.count()) +
-                 " ms and is left behind");
+    // A start that was refused has one reason, and this is none.
+    if (exit_code == 0) {
+      log::warning("the model did not stop within " + std::to_string(allowed.count()) +
+                   " ms and is left behind");
+    }
     std::fflush(nullptr);
     std::_Exit(exit_code);
   }

@@ -123,6 +123,11 @@ server::ServerOptions server_options(const ServeOptions& options) {
   return server;
 }
 
+std::string calls_text(const text::ReplyLayout* layout) {
+  if (layout == nullptr || layout->source.empty()) return "";
+  return "; tool calls: " + layout->name + " (" + layout->source + ")";
+}
+
 long raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;

@@ -1,9 +1,12 @@
 // From the options to what serves by them: for lmtp-serve, and for its doctor.
 #pragma once
 
+#include <string>
+
 #include "lmtp/base/result.h"
 #include "lmtp/catalog/model_names.h"
 #include "lmtp/server/server.h"
+#include "lmtp/text/reply_layout.h"
 #include "serve_options.h"
 
 namespace lmtp::tools {
@@ -21,6 +24,9 @@ Result<catalog::NamePolicy> name_policy(const ServeOptions& options);
 
 // Without the session of --stdio.
 server::ServerOptions server_options(const ServeOptions& options);
+
+// How the model writes calls, where it has a chat template: "; tool calls: hermes (table)".
+std::string calls_text(const text::ReplyLayout* layout);
 
 // Every connection needs a descriptor; the usual limit of 1024 is less than --max-connections. Up
 // to the hard limit, which is returned; -1: there is none.

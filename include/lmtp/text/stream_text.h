@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/request/event.h"
@@ -25,6 +26,8 @@ class TokenDecoder {
     // Nothing with text comes before the first token, which has then no space in front where
     // decode() takes that away.
     bool at_start = false;
+    // Special tokens that give text even so; null: none. Immutable.
+    std::shared_ptr<const std::vector<TokenId>> kept = nullptr;
   };
 
   explicit TokenDecoder(Options options) : options_(std::move(options)) {}

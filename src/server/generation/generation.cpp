@@ -26,13 +26,18 @@ class PromptIntake final : public Intake {
   Result<Encoded> encode(const registry::ReadyModel& model) override {
     auto prompts = std::exchange(make_prompts_, nullptr)(model);  // which may hold long texts
     if (!prompts) return prompts.error();
-    return Encoded{.prompts = std::move(*prompts)};
+    Encoded encoded{.prompts = std::move(*prompts)};
+    if (plan_ == nullptr) return encoded;
+    encoded.grammar = std::move(plan_->grammar);
+    encoded.retry = std::move(plan_->retry);
+    return encoded;
   }
   Result<void> accept(const registry::ReadyModel& model, Encoded& encoded) override;
   std::size_t num_bytes() const override { return num_bytes_; }
 
   Generation& of_;  // which calls advance() alone
   std::function<Result<Prompts>(const registry::ReadyModel&)> make_prompts_;
+  const std::shared_ptr<ReplyPlan> plan_;
   const std::size_t num_bytes_;
 };
 
@@ -71,6 +76,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
                                             std::to_string(kSequencesMax) + "; send them in parts"};
     }
     if (!model.tokenizer) return no_tokenizer("prompt", model.tokenizer.error());
+    if (request_.plan != nullptr) {
+      request_.text.format = std::move(request_.plan->format);
+      request_.text.markers = std::move(request_.plan->markers);
+      if (request_.plan->counts_min_tokens) request_.params.min_tokens = 0;
+    }
     if (!request_.params.has_seed) {
       request_.params.seed = fresh_seed();
       request_.params.has_seed = true;
@@ -323,6 +333,7 @@ PromptIntake::PromptIntake(const GenerationContext& context, Generation& of,
               .controller = std::move(request.controller)}),
       of_(of),
       make_prompts_(std::move(request.make_prompts)),
+      plan_(request.plan),
       num_bytes_(request.num_bytes) {}
 
 Result<void> PromptIntake::accept(const registry::ReadyModel& model, Encoded& encoded) {

@@ -19,6 +19,7 @@
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/server/http.h"
 #include "net/memory_limit.h"
+#include "reply_plan.h"
 #include "sample_text.h"
 
 namespace lmtp::server {
@@ -49,6 +50,8 @@ struct GenerationRequest {
   bool scores_prompts = false;
   bool generates = true;  // false: no tokens; without scores_prompts nothing is computed
   TextOptions text;
+  // What make_prompts decides besides, of a chat's reply; null: nothing.
+  std::shared_ptr<ReplyPlan> plan = nullptr;
   std::optional<Grammar> grammar;         // of each sample's text
   std::string grammar_field = "grammar";  // Intake::Needs
   // With one prompt and one sample, and without a grammar.

@@ -16,6 +16,9 @@ namespace lmtp::server {
 struct Content {
   std::string text;
 };
+struct Reasoning {
+  std::string text;
+};
 // A call of a function; CallArguments and CallEnds are of the last one that has begun.
 struct CallBegins {
   std::string id;
@@ -26,14 +29,15 @@ struct CallArguments {
 };
 struct CallEnds {};
 
-using ReplyEvent = std::variant<Content, CallBegins, CallArguments, CallEnds>;
+using ReplyEvent = std::variant<Content, Reasoning, CallBegins, CallArguments, CallEnds>;
 using ReplyEvents = boost::container::small_vector<ReplyEvent, 1>;  // mostly one
 
 // One token of one sample, and what has become certain with it.
 struct Reply {
   int prompt = 0;  // of the request's
   TokenEvent token;
-  bool is_special = false;  // the token; its text is in `events` where the client wants it
+  bool is_special = false;    // the token; its text is in `events` where the client wants it
+  bool is_reasoning = false;  // the token
   int num_prompt_tokens = 0;
   int num_tokens = 0;  // of the sample up to here
   ReplyEvents events = {};
@@ -52,6 +56,7 @@ class ReplyReader {
   // token's finish reason says whether any follows.
   virtual void read(std::string text, const TokenEvent& token, bool is_special,
                     ReplyEvents& events) = 0;
+  virtual bool in_reasoning() const { return false; }
   // As it is, for a fork of the sample.
   virtual std::unique_ptr<ReplyReader> clone() const = 0;
 };

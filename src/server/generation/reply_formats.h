@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "lmtp/text/reply_layout.h"
+#include "lmtp/text/reply_scanner.h"
+#include "offered_tools.h"
 #include "reply.h"
 
 namespace lmtp::server {
@@ -21,5 +24,11 @@ struct ForcedCalls {
 
 // A text that ends before it can be told which call it is, is content.
 ReplyFormat make_format(ForcedCalls calls);
+
+// Texts of a model whose way to write calls and reasoning is known. `triggers`: of the stream's
+// grammar; where a call is forced, the text begins with one. No call is made of a function that is
+// not among `tools`; without any, all but the reasoning is content.
+ReplyFormat make_format(const text::ReplyLayout& layout, const OfferedTools& tools,
+                        GrammarTriggers triggers);
 
 }  // namespace lmtp::server

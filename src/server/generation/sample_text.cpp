@@ -1,6 +1,7 @@
 #include "sample_text.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -27,9 +28,27 @@ std::string Reply::take_content() {
   return text;
 }
 
+namespace {
+
+std::shared_ptr<const std::vector<TokenId>> special_tokens_of(
+    const std::vector<std::string>& texts, const tokenizer::Tokenizer& tokenizer) {
+  std::vector<TokenId> special;
+  for (const std::string& text : texts) {
+    const auto ids = tokenizer.encode_around(text, {});
+    if (!ids) continue;
+    std::ranges::copy_if(*ids, std::back_inserter(special),
+                         [&](TokenId id) { return tokenizer.is_special(id); });
+  }
+  if (special.empty()) return nullptr;
+  return std::make_shared<const std::vector<TokenId>>(std::move(special));
+}
+
+}  // namespace
+
 SampleText::SampleText(const registry::ReadyModel& model, std::span<const TokenId> prompt,
                        std::size_t num_resumed, const SamplingParams& params, TextOptions options)
-    : decoder_{*model.tokenizer, options.skip_special_tokens, false},
+    : decoder_{*model.tokenizer, options.skip_special_tokens, false,
+               special_tokens_of(options.markers, **model.tokenizer)},
       include_stop_(options.include_stop),
       tokens_(prompt.begin(), prompt.end()),
       num_prompt_(prompt.size()),
@@ -102,7 +121,9 @@ Reply SampleText::read(TokenEvent event) {
   reply.stop_text = std::move(piece.stop_text);
   if (is_last && !reply.stop_text) cut_end_token(reply, piece.text);
   if (reader_ != nullptr) {
+    reply.is_reasoning = reader_->in_reasoning();
     reader_->read(std::move(piece.text), reply.token, reply.is_special, reply.events);
+    reply.is_reasoning = reply.is_reasoning || reader_->in_reasoning();
   } else if (!piece.text.empty()) {
     reply.events.emplace_back(Content{std::move(piece.text)});
   }

@@ -27,6 +27,7 @@ struct TextOptions {
   // last one of a grammar is.
   bool cuts_end_token = false;
   ReplyFormat format = {};
+  std::vector<std::string> markers = {};  // texts whose special tokens the format reads
 };
 
 // The text of one sample, from its tokens. Copied before the first one for another sample, and

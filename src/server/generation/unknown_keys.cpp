@@ -22,23 +22,32 @@ struct LoggedKeys {
   Clock::time_point next = {};  // no line before
 };
 
-}  // namespace
-
-void log_unknown_keys(std::string_view sender, const std::vector<std::string>& keys) {
-  if (keys.empty()) return;
+// A name is new once for each kind.
+void log_new_names(const std::string& line, const std::string& kind,
+                   const std::vector<std::string>& names) {
+  if (names.empty()) return;
   static LoggedKeys logged;
   const std::lock_guard lock(logged.mutex);
   const Clock::time_point now = Clock::now();
   if (now < logged.next) return;
-  std::string line = std::string(sender) + ": ignored unknown keys:";
-  const std::size_t num_plain = line.size();
-  for (const std::string& key : keys) {
+  std::string whole = line;
+  for (const std::string& name : names) {
     if (logged.keys.size() == kLoggedKeysMax) logged.keys.clear();
-    if (logged.keys.insert(key).second) line += " '" + key + "'";
+    if (logged.keys.insert(kind + name).second) whole += " '" + name + "'";
   }
-  if (line.size() == num_plain) return;
+  if (whole.size() == line.size()) return;
   logged.next = now + kUnknownKeysLogInterval;
-  log::warning(line);
+  log::warning(whole);
+}
+
+}  // namespace
+
+void log_unknown_keys(std::string_view sender, const std::vector<std::string>& keys) {
+  log_new_names(std::string(sender) + ": ignored unknown keys:", "", keys);
+}
+
+void log_once(const std::string& line, const std::vector<std::string>& names) {
+  log_new_names(line, line, names);
 }
 
 }  // namespace lmtp::server

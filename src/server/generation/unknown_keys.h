@@ -12,4 +12,7 @@ namespace lmtp::server {
 // the names: they are shortened by who read them, and log::warning() escapes them. Any thread.
 void log_unknown_keys(std::string_view sender, const std::vector<std::string>& keys);
 
+// The same of other names that clients give: `line`, and those that have not stood in one.
+void log_once(const std::string& line, const std::vector<std::string>& names);
+
 }  // namespace lmtp::server

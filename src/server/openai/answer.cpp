@@ -69,21 +69,34 @@ class OpenAiAnswer : public GenerationListener {
     Pending echo;
     std::optional<int> num_cached = {};  // of its tokens; not told by all servers
   };
+  struct Call {
+    CallBegins begin;
+    std::string arguments = {};  // still to be sent
+    bool is_named = false;       // the function that it calls has been sent
+    bool is_whole = false;
+  };
   struct Choice {
-    Pending pending;                 // of a call, the arguments alone
-    std::optional<CallBegins> call;  // null: it is content
-    bool is_named = false;           // the function that it calls has been sent
-    bool is_begun = false;           // some of it has been sent
+    Pending pending;
+    std::string reasoning = {};  // still to be sent
+    std::vector<Call> calls = {};
+    bool is_begun = false;  // some of it has been sent
     FinishReason reason = FinishReason::kNone;
     std::string stop_reason = "null";  // as JSON
     int num_tokens = 0;
     double sum_logprobs = 0.0;
   };
 
-  static void add(const Content& event, Choice& choice) { choice.pending.text += event.text; }
-  static void add(CallBegins& event, Choice& choice) { choice.call = std::move(event); }
-  static void add(const CallArguments& event, Choice& choice) { choice.pending.text += event.json; }
-  static void add(CallEnds /*event*/, Choice& /*choice*/) {}
+  void add(const Content& event, Choice& choice) const { choice.pending.text += event.text; }
+  void add(const Reasoning& event, Choice& choice) const {
+    if (options_.gives_reasoning) choice.reasoning += event.text;
+  }
+  void add(CallBegins& event, Choice& choice) const { choice.calls.push_back({std::move(event)}); }
+  void add(const CallArguments& event, Choice& choice) const {
+    choice.calls.back().arguments += event.json;
+  }
+  void add(CallEnds /*event*/, Choice& choice) const { choice.calls.back().is_whole = true; }
+  static std::size_t num_bytes_of(const Choice& choice);
+  static bool has_news(const Choice& choice);
   std::size_t num_answers() const { return static_cast<std::size_t>(options_.num_answers); }
   Prompt make_prompt(std::size_t at, const std::vector<TokenId>& ids) const;
   static void count_cached(const TokenEvent& event, Prompt& prompt);
@@ -91,7 +104,7 @@ class OpenAiAnswer : public GenerationListener {
   std::string stop_reason(const Reply& reply) const;
   Result<void> check_length() const;
   void write_content(Choice& choice, JsonWriter& json) const;
-  void write_call(Choice& choice, JsonWriter& json) const;
+  void write_calls(Choice& choice, JsonWriter& json) const;
   // `index`: of the answer's choices.
   void write_choice(Choice& choice, std::size_t index, JsonWriter& json);
   void append_chunk(Choice& choice, std::size_t index);
@@ -115,6 +128,7 @@ class OpenAiAnswer : public GenerationListener {
   std::vector<Choice> choices_;  // [prompts, num_samples_]
   std::int64_t num_prompt_tokens_ = 0;
   std::int64_t num_tokens_ = 0;
+  std::int64_t num_reasoning_tokens_ = 0;
   bool is_begun_ = false;
   std::string chunks_;  // of this step
   // Of choices_, where the answer is not streamed.
@@ -143,7 +157,7 @@ Result<void> OpenAiAnswer::on_prompts(const registry::ReadyModel& model, Prompts
     num_held_ += prompts_.back().echo.num_bytes() * num_samples_;
     if (auto within = check_length(); !within) return within;
     for (std::size_t i = 0; i < num_samples_; ++i) {
-      choices_.push_back({prompts_.back().echo, {}});
+      choices_.push_back({prompts_.back().echo});
     }
   }
   return {};
@@ -238,13 +252,29 @@ void OpenAiAnswer::on_reply(Reply reply) {
   num_tokens_ += reply.num_tokens - choice.num_tokens;
   choice.num_tokens = reply.num_tokens;
   choice.sum_logprobs += static_cast<double>(reply.token.logprob);
-  const std::size_t num_before = choice.pending.num_bytes();
+  num_reasoning_tokens_ += reply.is_reasoning ? 1 : 0;
+  const std::size_t num_before = num_bytes_of(choice);
   for (ReplyEvent& event : reply.events) {
     std::visit([&](auto& kind) { add(kind, choice); }, event);
   }
   choice.pending.lists.add(reply.token);
   if (options_.streams) return append_chunk(choice, index);
-  num_held_ += choice.pending.num_bytes() - num_before;
+  num_held_ += num_bytes_of(choice) - num_before;
+}
+
+std::size_t OpenAiAnswer::num_bytes_of(const Choice& choice) {
+  std::size_t num_bytes = choice.pending.num_bytes() + choice.reasoning.size();
+  for (const Call& call : choice.calls) {
+    num_bytes += sizeof(call) + call.begin.function.size() + call.arguments.size();
+  }
+  return num_bytes;
+}
+
+bool OpenAiAnswer::has_news(const Choice& choice) {
+  return !choice.pending.text.empty() || !choice.reasoning.empty() ||
+         std::ranges::any_of(choice.calls, [](const Call& call) {
+           return !call.is_named || !call.arguments.empty();
+         });
 }
 
 Result<void> OpenAiAnswer::on_step() {
@@ -266,15 +296,22 @@ Result<void> OpenAiAnswer::check_length() const {
                                         "; stream it, or ask for less"};
 }
 
-// The choice's call, or what is new of it.
-void OpenAiAnswer::write_call(Choice& choice, JsonWriter& json) const {
-  json.key("tool_calls").begin_array().begin_object();
-  if (options_.streams) json.field("index", 0);
-  if (!choice.is_named) json.field("id", choice.call->id).field("type", "function");
-  json.key("function").begin_object();
-  if (!choice.is_named) json.field("name", choice.call->function);
-  json.field("arguments", choice.pending.text).end_object().end_object().end_array();
-  choice.is_named = true;
+// The choice's calls, or what is new of them.
+void OpenAiAnswer::write_calls(Choice& choice, JsonWriter& json) const {
+  json.key("tool_calls").begin_array();
+  for (std::size_t i = 0; i < choice.calls.size(); ++i) {
+    Call& call = choice.calls[i];
+    if (call.is_named && call.arguments.empty()) continue;
+    json.begin_object();
+    if (options_.streams) json.field("index", i);
+    if (!call.is_named) json.field("id", call.begin.id).field("type", "function");
+    json.key("function").begin_object();
+    if (!call.is_named) json.field("name", call.begin.function);
+    json.field("arguments", call.arguments).end_object().end_object();
+    call.arguments.clear();
+    call.is_named = true;
+  }
+  json.end_array();
 }
 
 void OpenAiAnswer::write_content(Choice& choice, JsonWriter& json) const {
@@ -285,12 +322,19 @@ void OpenAiAnswer::write_content(Choice& choice, JsonWriter& json) const {
   json.key(options_.streams ? "delta" : "message").begin_object();
   const bool begins = !choice.is_begun;
   if (begins) json.field("role", "assistant");
-  if (!choice.call) {
+  const bool has_calls = std::ranges::any_of(
+      choice.calls, [](const Call& call) { return !call.is_named || !call.arguments.empty(); });
+  const bool has_text = !choice.pending.text.empty();
+  if (has_text || (choice.calls.empty() && choice.reasoning.empty())) {
     json.field("content", choice.pending.text);
-  } else {
-    if (begins) json.field("content", nullptr);
-    write_call(choice, json);
+  } else if (begins) {
+    json.field("content", nullptr);
   }
+  if (!choice.reasoning.empty()) {
+    json.field("reasoning_content", choice.reasoning).field("reasoning", choice.reasoning);
+    choice.reasoning.clear();
+  }
+  if (has_calls) write_calls(choice, json);
   if (begins) json.field("refusal", nullptr);
   json.end_object();
 }
@@ -301,7 +345,8 @@ void OpenAiAnswer::write_choice(Choice& choice, std::size_t index, JsonWriter& j
   choice.pending.lists.take(json);
   const std::string& prompt_ids = prompts_[index / num_answers()].ids;
   if (!choice.is_begun && !prompt_ids.empty()) json.raw_field("prompt_token_ids", prompt_ids);
-  const bool calls = choice.call && !options_.call_is_chosen;
+  const bool calls =
+      !choice.calls.empty() && choice.calls.back().is_whole && !options_.call_is_chosen;
   json.raw_field("finish_reason", calls && choice.reason == FinishReason::kStop
                                       ? R"("tool_calls")"
                                       : reason_json(choice.reason));
@@ -314,7 +359,7 @@ void OpenAiAnswer::write_choice(Choice& choice, std::size_t index, JsonWriter& j
 void OpenAiAnswer::append_chunk(Choice& choice, std::size_t index) {
   const bool has_lists = options_.logprobs || options_.token_ids;
   const bool is_last = choice.reason != FinishReason::kNone;
-  if (choice.pending.text.empty() && !has_lists && !is_last) return;
+  if (!has_news(choice) && !has_lists && !is_last) return;
   JsonWriter json(chunks_.append("data: ").append(head_));
   write_choice(choice, index, json);
   json.end_array();
@@ -331,6 +376,10 @@ void OpenAiAnswer::write_usage(JsonWriter& json) const {
   json.key("usage").begin_object().field("prompt_tokens", num_prompt_tokens_);
   json.field("completion_tokens", num_tokens_);
   json.field("total_tokens", num_prompt_tokens_ + num_tokens_);
+  if (num_reasoning_tokens_ > 0) {
+    json.key("completion_tokens_details").begin_object();
+    json.field("reasoning_tokens", num_reasoning_tokens_).end_object();
+  }
   std::optional<std::int64_t> num_cached;
   for (const Prompt& prompt : prompts_) {
     if (prompt.num_cached) num_cached = num_cached.value_or(0) + *prompt.num_cached;

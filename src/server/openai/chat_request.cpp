@@ -9,12 +9,15 @@
 
 #include "common_fields.h"
 #include "generation/json_fields.h"
+#include "generation/reply_plan.h"
+#include "generation/unknown_keys.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/chat.h"
 #include "lmtp/request/error_text.h"
 #include "lmtp/text/chat_template.h"
 #include "request.h"
 #include "tool_calls.h"
+#include "vendor_tools.h"
 
 namespace lmtp::server {
 namespace {
@@ -25,6 +28,8 @@ struct ChatInput {
   // it; else empty.
   std::string mark;
   std::shared_ptr<std::string> rendered;  // where its text goes; null: nowhere
+  std::shared_ptr<ReplyPlan> plan;        // where it goes; null: nobody replies
+  ReplyWishes wishes;
 };
 
 Error about_messages(Error error) {
@@ -84,6 +89,7 @@ Result<Prompts> render_prompt(const ChatInput& input, const registry::ReadyModel
   }
   auto ids = chat_template.encode(*rendered);
   if (!ids) return about_messages(ids.error());
+  if (input.plan != nullptr) *input.plan = plan_reply(model, rendered->text, input.wishes);
   if (input.rendered != nullptr) *input.rendered = std::move(rendered->text);
   return Prompts{std::move(*ids)};
 }
@@ -112,6 +118,42 @@ std::string json_of(const JsonFields& fields, const std::string& body, std::stri
   return value == nullptr || is_empty_json(*value) ? std::string() : json_member(body, key);
 }
 
+// OpenAI's field is what templates read by that name, unless chat_template_kwargs have it.
+void add_effort(JsonFields& fields, const Json* kwargs, std::string& template_kwargs) {
+  const std::string* effort = fields.text("reasoning_effort");
+  if (effort == nullptr || fields.failed()) return;
+  std::string members;
+  const auto add = [&](std::string_view name, const Json& value) {
+    if (kwargs != nullptr && kwargs->contains(name)) return;
+    members += (members.empty() ? "" : ", ") + Json(name).dump() + ": " + value.dump();
+  };
+  add("reasoning_effort", *effort);
+  if (*effort == "none") add("enable_thinking", false);
+  if (members.empty()) return;
+  if (template_kwargs.empty()) {
+    template_kwargs = "{" + members + "}";
+  } else {
+    template_kwargs.insert(template_kwargs.find('{') + 1, members + ", ");
+  }
+}
+
+// Templates read reasoning by one of its two names.
+void keep_reasoning(const Json& messages, std::string& text) {
+  constexpr const char* kOther = "reasoning";
+  constexpr const char* kName = "reasoning_content";
+  const auto has_other = [&](const auto& message) {
+    return message.is_object() && message.contains(kOther) && message[kOther].is_string() &&
+           !message.contains(kName);
+  };
+  if (std::ranges::none_of(messages, has_other)) return;
+  auto ordered = parse_ordered_json(text, "messages");
+  if (!ordered) return;
+  for (OrderedJson& message : *ordered) {
+    if (has_other(message)) message[kName] = message[kOther];
+  }
+  text = ordered->dump();
+}
+
 ChatInput read_chat_input(JsonFields& fields, const std::string& body) {
   ChatInput input;
   const Json* messages = fields.find("messages");
@@ -127,6 +169,8 @@ ChatInput read_chat_input(JsonFields& fields, const std::string& body) {
   input.chat.messages = json_of(fields, body, "messages");
   input.chat.tools = json_of(fields, body, "tools");
   input.chat.template_kwargs = json_of(fields, body, "chat_template_kwargs");
+  add_effort(fields, kwargs, input.chat.template_kwargs);
+  keep_reasoning(*messages, input.chat.messages);
   const bool continues = fields.boolean("continue_final_message", false);
   input.chat.add_generation_prompt = fields.boolean("add_generation_prompt", true);
   if (!continues) return input;
@@ -139,10 +183,43 @@ ChatInput read_chat_input(JsonFields& fields, const std::string& body) {
     fields.fail("continue_final_message", "needs a last message with text");
     return input;
   }
+  input.wishes.begun = text->get<std::string>();
   input.mark = mark_beside(input.chat.messages);
   text->get_ref<std::string&>() += input.mark;
   input.chat.messages = marked->dump();
   return input;
+}
+
+// An empty array where there are none.
+ClientTools client_tools(JsonFields& fields, const OrderedJson& body) {
+  ClientTools none{OrderedJson::array(), {}};
+  const Json* given = fields.given("tools");
+  if (given == nullptr) return none;
+  if (!given->is_array()) {
+    fields.fail("tools", seen(*given) + "; allowed is an array");
+    return none;
+  }
+  ClientTools tools = without_vendor_tools(*body.find("tools"));
+  log_once("tools: left out, since only their vendor runs them:", tools.left_out);
+  return tools;
+}
+
+// What is asked of the reply, whose grammar moves there.
+void read_wishes(JsonFields& fields, std::optional<OfferedTools> tools, OpenAiRequest& request,
+                 ReplyWishes& wishes) {
+  GenerationRequest& generation = request.generation;
+  const bool is_forced = tools && tools->choice != OfferedTools::Choice::kAuto;
+  if (is_forced && generation.grammar) {
+    fields.fail("tool_choice", "stands beside " + generation.grammar_field + "; one is allowed");
+  }
+  if (tools && !generation.grammar) generation.grammar_field = is_forced ? "tool_choice" : "tools";
+  request.answer.call_is_chosen = tools && tools->choice == OfferedTools::Choice::kNamed;
+  wishes.tools = std::move(tools);
+  wishes.grammar = std::exchange(generation.grammar, std::nullopt);
+  const auto budget = fields.whole("thinking_token_budget", 0, kAnyCount);
+  if (budget) wishes.reasoning_tokens_max = static_cast<int>(*budget);
+  wishes.min_tokens = generation.params.min_tokens;
+  wishes.has_stop_strings = !generation.text.stop.empty();
 }
 
 void set_prompt(ChatInput input, GenerationRequest& generation) {
@@ -165,7 +242,8 @@ Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits
   request.answer.is_chat = true;
   read_common(fields, body, limits, request);
   refuse_chat_fields(fields);
-  read_tool_calls(fields, *ordered, schema_reading(limits), request);
+  const ClientTools offered = client_tools(fields, *ordered);
+  auto tools = read_tools(fields, offered.kept, schema_reading(limits));
   request.answer.logprobs = fields.boolean("logprobs", false);
   const auto num_top = fields.whole("top_logprobs", 0, kMaxTopLogprobs);
   if (num_top.value_or(0) > 0 && !request.answer.logprobs) {
@@ -180,6 +258,12 @@ Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits
   set_max_tokens(max_tokens, request);
   generation.to_context_end = !max_tokens;
   ChatInput input = read_chat_input(fields, body);
+  if (!offered.left_out.empty()) {
+    input.chat.tools = offered.kept.empty() ? std::string() : offered.kept.dump();
+  }
+  input.plan = generation.plan = std::make_shared<ReplyPlan>();
+  read_wishes(fields, std::move(tools), request, input.wishes);
+  request.answer.gives_reasoning = fields.boolean("include_reasoning", true);
   const bool echoes = fields.boolean("echo", false);
   generation.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();

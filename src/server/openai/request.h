@@ -36,6 +36,7 @@ struct AnswerOptions {
   std::shared_ptr<const std::vector<PromptInput>> prompts;
   std::string opening;          // what each choice of a chat begins with
   bool call_is_chosen = false;  // by the client, which calls it no reason to end
+  bool gives_reasoning = true;
 };
 
 struct OpenAiRequest {

@@ -77,8 +77,8 @@ Message
   content string|object[]|null
 
 Tool
-  type 'function'
-  function! Function
+  type string
+  function Function
 
 Function
   name!, description string
@@ -90,6 +90,9 @@ ChatRequest: CommonRequest, Prompt
   logprobs boolean
   top_logprobs 0..1024
   tool_choice 'none'|'auto'|'required'|object
+  parallel_tool_calls, include_reasoning boolean
+  reasoning_effort string
+  thinking_token_budget 0..
   functions, audio, web_search_options, chat_template nothing
   function_call 'none'|'auto'
   modalities 'text'[]

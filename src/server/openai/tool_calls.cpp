@@ -3,22 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "generation/reply_formats.h"
+#include "generation/call_grammar.h"
 #include "generation/schema_reading.h"
-#include "lmtp/constraint/schema_forms.h"
-#include "request.h"
 
 namespace lmtp::server {
 namespace {
-
-struct Function {
-  std::string name;
-  std::string parameters;  // a schema
-};
 
 constexpr std::size_t kNameBytesMax = 64;  // OpenAI's
 
@@ -30,7 +23,7 @@ bool is_tool_name(const std::string& name) {
   });
 }
 
-std::optional<Function> function_of(const OrderedJson& tool, SchemaReading reading) {
+std::optional<OfferedFunction> function_of(const OrderedJson& tool, SchemaReading reading) {
   if (!tool.is_object()) return std::nullopt;
   const auto function = tool.find("function");
   if (function == tool.end() || !function->is_object()) return std::nullopt;
@@ -44,19 +37,14 @@ std::optional<Function> function_of(const OrderedJson& tool, SchemaReading readi
   const auto strict = function->find("strict");
   const bool is_lax = strict != function->end() && *strict == false;
   if (reading == SchemaReading::kAsMeant && !is_lax) read_schema_as_meant(parameters);
-  // As templates write calls, so that keys and separators are certain; else white space in what
-  // Lark takes for JSON could go on for ever.
-  if (!parameters.contains("x-guidance")) {
-    parameters["x-guidance"] = {
-        {"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
-  }
-  Function read{name->get<std::string>(), parameters.dump()};
+  OfferedFunction read{name->get<std::string>(), with_fixed_spaces(parameters.dump())};
+  read.is_strict = strict != function->end() && *strict == true;
   return is_tool_name(read.name) ? std::optional(std::move(read)) : std::nullopt;
 }
 
-std::vector<Function> read_functions(JsonFields& fields, const OrderedJson& tools,
-                                     SchemaReading reading) {
-  std::vector<Function> functions;
+std::vector<OfferedFunction> read_functions(JsonFields& fields, const OrderedJson& tools,
+                                            SchemaReading reading) {
+  std::vector<OfferedFunction> functions;
   for (const OrderedJson& tool : tools) {
     auto function = function_of(tool, reading);
     if (!function) {
@@ -71,80 +59,85 @@ std::vector<Function> read_functions(JsonFields& fields, const OrderedJson& tool
   return functions;
 }
 
-// The name of {"type": "function", "function": {"name": ...}}; null: it is none.
+// The name of {"type": "function", "function": {"name": ...}}, of which TGI's clients leave the
+// type out; null: it is none.
 const std::string* named_by(const Json& choice) {
   const std::string* type = find_json_text(choice, "type");
   const Json* function = find_json(choice, "function");
-  if (type == nullptr || *type != "function" || function == nullptr) return nullptr;
+  if ((type != nullptr && *type != "function") || function == nullptr) return nullptr;
   return find_json_text(*function, "name");
 }
 
-void call_named(JsonFields& fields, const std::vector<Function>& functions, const std::string& name,
-                OpenAiRequest& request) {
-  const auto found = std::ranges::find(functions, name, &Function::name);
-  if (found == functions.end()) {
-    return fields.fail("tool_choice", "names a function that is not among the tools");
+// Those alone that the choice allows, in any of the forms that there are.
+void keep_allowed(JsonFields& fields, const Json& allowed, OfferedTools& tools) {
+  const std::string* mode = find_json_text(allowed, "mode");
+  const Json* list = find_json(allowed, "tools");
+  if (list == nullptr || !list->is_array() ||
+      (mode != nullptr && *mode != "auto" && *mode != "required")) {
+    return fields.fail(
+        "tool_choice",
+        "is no choice of allowed tools; allowed is {\"type\": \"allowed_tools\", "
+        "\"allowed_tools\": {\"mode\": \"auto\" or \"required\", \"tools\": [{\"type\": "
+        "\"function\", \"function\": {\"name\": ...}}, ...]}}");
   }
-  request.generation.text.format = make_format({{{"", found->name}}, ""});
-  request.answer.call_is_chosen = true;
-  set_grammar("tool_choice", {Grammar::Kind::kJsonSchema, found->parameters}, fields,
-              request.generation);
+  if (mode != nullptr && *mode == "required") tools.choice = OfferedTools::Choice::kRequired;
+  std::erase_if(tools.functions, [&](const OfferedFunction& function) {
+    return std::ranges::none_of(*list, [&](const Json& tool) {
+      const std::string* name = named_by(tool);
+      if (name == nullptr) name = find_json_text(tool, "name");
+      return name != nullptr && *name == function.name;
+    });
+  });
+  if (tools.functions.empty()) {
+    fields.fail("tool_choice", "allows no function that is among the tools");
+  }
 }
 
-// {"name": "f", "arguments": {...}}, one of the functions.
-void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAiRequest& request) {
-  std::size_t num_bytes = 0;
-  for (const Function& function : functions) num_bytes += function.parameters.size();
-  const bool is_too_much = num_bytes > kMaxGrammarBytes;  // and will be refused
-  ForcedCalls calls{{}, "}"};
-  std::string start = "start: ";
-  std::string rules;
-  for (const Function& function : functions) {
-    const std::string number = std::to_string(calls.calls.size());
-    std::string opening = R"({"name": ")" + function.name + R"(", "arguments": )";
-    start += (number == "0" ? "call_" : " | call_") + number;
-    rules += "call_" + number + ": ";
-    append_json_string(opening, rules);
-    rules += " arguments_" + number + " \"}\"\narguments_" + number + ": %json " +
-             (is_too_much ? function.parameters : constraint::to_known_form(function.parameters)) +
-             "\n";
-    calls.calls.push_back({std::move(opening), function.name});
+void keep_named(JsonFields& fields, const std::string& name, OfferedTools& tools) {
+  tools.choice = OfferedTools::Choice::kNamed;
+  std::erase_if(tools.functions,
+                [&](const OfferedFunction& function) { return function.name != name; });
+  if (tools.functions.empty()) {
+    fields.fail("tool_choice", "names a function that is not among the tools");
   }
-  request.generation.text.format = make_format(std::move(calls));
-  set_grammar("tool_choice", {Grammar::Kind::kLark, start + "\n" + rules}, fields,
-              request.generation);
+}
+
+void read_choice(JsonFields& fields, const Json& choice, OfferedTools& tools) {
+  if (choice == "auto") return;
+  const std::string* type = find_json_text(choice, "type");
+  const std::string* name = named_by(choice);
+  if (choice == "required") {
+    tools.choice = OfferedTools::Choice::kRequired;
+  } else if (name != nullptr) {
+    keep_named(fields, *name, tools);
+  } else if (type != nullptr && *type == "allowed_tools") {
+    const Json* allowed = find_json(choice, "allowed_tools");
+    keep_allowed(fields, allowed != nullptr ? *allowed : choice, tools);
+  } else {
+    fields.fail("tool_choice",
+                "is unknown; allowed are \"none\", \"auto\", \"required\", "
+                "{\"type\": \"function\", \"function\": {\"name\": ...}} and "
+                "{\"type\": \"allowed_tools\", \"allowed_tools\": ...}");
+  }
 }
 
 }  // namespace
 
-void read_tool_calls(JsonFields& fields, const OrderedJson& body, SchemaReading reading,
-                     OpenAiRequest& request) {
-  const Json* tools = fields.given("tools");
+std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& given,
+                                       SchemaReading reading) {
   const Json* choice = fields.given("tool_choice");
-  if (tools != nullptr && !tools->is_array()) {
-    return fields.fail("tools", seen(*tools) + "; allowed is an array");
+  OfferedTools tools;
+  tools.calls_several = fields.boolean("parallel_tool_calls", true);
+  const bool is_forced = choice != nullptr && *choice != "auto" && *choice != "none";
+  if (given.empty()) {
+    if (is_forced) fields.fail("tool_choice", "needs tools");
+    return std::nullopt;
   }
-  const bool has_tools = tools != nullptr && !tools->empty();
-  if (choice == nullptr || *choice == "auto") {
-    if (!has_tools) return;
-    // Calls would come back as text, which nobody takes for calls.
-    return fields.fail("tool_choice",
-                       "calls are not read out of free text here; with \"required\" or a named "
-                       "function the answer is a call, and with \"none\" the template shows the "
-                       "tools to the model, and a call is part of the text");
-  }
-  if (*choice == "none") return;
-  const std::string* name = named_by(*choice);
-  if (name == nullptr && *choice != "required") {
-    return fields.fail("tool_choice",
-                       "is unknown; allowed are \"none\", \"required\" and "
-                       "{\"type\": \"function\", \"function\": {\"name\": ...}}");
-  }
-  if (!has_tools) return fields.fail("tool_choice", "needs tools");
-  const std::vector<Function> functions = read_functions(fields, *body.find("tools"), reading);
-  if (fields.failed()) return;
-  if (name != nullptr) return call_named(fields, functions, *name, request);
-  call_any(fields, functions, request);
+  if (choice != nullptr && *choice == "none") return std::nullopt;
+  tools.functions = read_functions(fields, given, reading);
+  if (fields.failed()) return std::nullopt;
+  if (choice != nullptr) read_choice(fields, *choice, tools);
+  return tools;
 }
 
 }  // namespace lmtp::server

@@ -1,17 +1,18 @@
-// Tools that a chat must call: a grammar keeps the text to a call, which its format reads out of it
-// again.
+// The tools of a chat, and which of them its reply calls.
 #pragma once
 
+#include <optional>
+
 #include "generation/json_fields.h"
+#include "generation/offered_tools.h"
 #include "generation/read_grammar.h"
 #include "lmtp/base/json.h"
 
 namespace lmtp::server {
 
-struct OpenAiRequest;
-
-// `tools` and `tool_choice` of a chat: the request gets the grammar and the format.
-void read_tool_calls(JsonFields& fields, const OrderedJson& body, SchemaReading reading,
-                     OpenAiRequest& request);
+// `tool_choice` and `parallel_tool_calls` of a chat with these tools, an array; nothing: what the
+// model writes is text.
+std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& tools,
+                                       SchemaReading reading);
 
 }  // namespace lmtp::server

@@ -20,8 +20,8 @@ const std::string* vendor_type(const OrderedJson& tool) {
 
 }  // namespace
 
-OfferedTools without_vendor_tools(const OrderedJson& tools) {
-  OfferedTools offered{OrderedJson::array(), {}};
+ClientTools without_vendor_tools(const OrderedJson& tools) {
+  ClientTools offered{OrderedJson::array(), {}};
   for (const OrderedJson& tool : tools) {
     const std::string* const type = vendor_type(tool);
     if (type == nullptr) {

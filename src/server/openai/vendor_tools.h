@@ -9,7 +9,7 @@
 
 namespace lmtp::server {
 
-struct OfferedTools {
+struct ClientTools {
   OrderedJson kept;                   // as it was sent, but for those that are left out
   std::vector<std::string> left_out;  // their types, each once; shortened, for the log
 };
@@ -17,6 +17,6 @@ struct OfferedTools {
 // Nobody could answer a call of {"type": "web_search"}, {"type": "mcp", ...} and their kind: they
 // are of a type other than "function" and "custom", whose calls the client answers, and define no
 // function. Everything else is kept, for whoever reads it to take or to refuse. `tools`: an array.
-OfferedTools without_vendor_tools(const OrderedJson& tools);
+ClientTools without_vendor_tools(const OrderedJson& tools);
 
 }  // namespace lmtp::server

@@ -1,0 +1,379 @@
+#include "argument_readers.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "lmtp/base/json.h"
+
+namespace lmtp::server {
+namespace {
+
+using State = ArgumentReader::State;
+
+constexpr int kDepthMax = 64;
+
+// The bytes of a string in JSON, without its quotes.
+void append_escaped(std::string_view text, std::string& out) {
+  std::string quoted;
+  append_json_string(text, quoted);
+  out.append(quoted, 1, quoted.size() - 2);
+}
+
+// No character is cut in two.
+std::size_t cut_between_characters(std::string_view text, std::size_t at) {
+  const auto is_inside = [&] { return (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80U; };
+  while (at > 0 && at < text.size() && is_inside()) --at;
+  return at;
+}
+
+// One value of JSON, which ends with its last bracket.
+class JsonReader final : public ArgumentReader {
+ public:
+  State read(std::string& held, std::string& json) override {
+    std::size_t at = 0;
+    for (; at < held.size() && !is_done_; ++at) {
+      if (!has_begun_ && held[at] != '{') return State::kWrong;
+      has_begun_ = true;
+      step(held[at]);
+    }
+    json.append(held, 0, at);
+    held.erase(0, at);
+    return is_done_ ? State::kDone : State::kMore;
+  }
+  std::unique_ptr<ArgumentReader> clone() const override {
+    return std::make_unique<JsonReader>(*this);
+  }
+
+ private:
+  void step(char byte) {
+    if (std::exchange(is_escaped_, false)) return;
+    if (in_text_) {
+      is_escaped_ = byte == '\\';
+      in_text_ = byte != '"';
+    } else if (byte == '"') {
+      in_text_ = true;
+    } else if (byte == '{' || byte == '[') {
+      ++depth_;
+    } else if (byte == '}' || byte == ']') {
+      is_done_ = --depth_ == 0;
+    }
+  }
+
+  bool has_begun_ = false;
+  bool is_done_ = false;
+  bool in_text_ = false;
+  bool is_escaped_ = false;
+  int depth_ = 0;
+};
+
+class TaggedReader final : public ArgumentReader {
+ public:
+  TaggedReader(const text::CallLayout& layout,
+               std::shared_ptr<const std::vector<Parameter>> parameters)
+      : layout_(layout), parameters_(std::move(parameters)) {}
+
+  State read(std::string& held, std::string& json) override {
+    if (std::exchange(is_first_, false)) json += '{';
+    while (true) {
+      if (in_value_) {
+        if (!read_value(held, json)) return State::kMore;
+        continue;
+      }
+      const std::string begin =
+          (num_arguments_ > 0 ? layout_.argument_separator : "") + layout_.argument_begin;
+      if (!held.starts_with(begin)) {
+        if (begin.starts_with(held)) return State::kMore;
+        json += '}';
+        return State::kDone;
+      }
+      if (!read_name(held, begin.size(), json)) return State::kMore;
+    }
+  }
+  std::unique_ptr<ArgumentReader> clone() const override {
+    return std::make_unique<TaggedReader>(*this);
+  }
+
+ private:
+  bool read_name(std::string& held, std::size_t at, std::string& json) {
+    const std::string& text_end = layout_.string_name_end;
+    const std::size_t as_json = held.find(layout_.argument_name_end, at);
+    const std::size_t as_text = text_end.empty() ? std::string::npos : held.find(text_end, at);
+    const std::size_t end = std::min(as_json, as_text);
+    if (end == std::string::npos) return false;
+    const std::string name = held.substr(at, end - at);
+    const auto found = std::ranges::find(*parameters_, name, &Parameter::name);
+    const bool is_known = found != parameters_->end();
+    is_text_ = as_text < as_json || (text_end.empty() && is_known && found->is_text);
+    is_json_ = !is_text_ && (!text_end.empty() || (is_known && found->is_json));
+    held.erase(0, end + (as_text < as_json ? text_end : layout_.argument_name_end).size());
+    json += num_arguments_++ > 0 ? ", " : "";
+    append_json_string(name, json);
+    json += is_text_ ? ": \"" : ": ";
+    in_value_ = true;
+    return true;
+  }
+
+  // False: it goes on.
+  bool read_value(std::string& held, std::string& json) {
+    const std::size_t end = held.find(layout_.argument_end);
+    if (end == std::string::npos) {
+      if (!is_text_ && !is_json_) return false;
+      const std::size_t num_held = std::min(held.size(), layout_.argument_end.size());
+      const std::size_t cut = cut_between_characters(held, held.size() - num_held);
+      append(std::string_view(held).substr(0, cut), json);
+      held.erase(0, cut);
+      return false;
+    }
+    if (!is_text_ && !is_json_) {
+      is_text_ =
+          !nlohmann::json::accept(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(end));
+      if (is_text_) json += '"';
+    }
+    append(std::string_view(held).substr(0, end), json);
+    if (is_text_) json += '"';
+    held.erase(0, end + layout_.argument_end.size());
+    in_value_ = false;
+    return true;
+  }
+
+  void append(std::string_view text, std::string& json) const {
+    if (is_text_) {
+      append_escaped(text, json);
+    } else {
+      json += text;
+    }
+  }
+
+  text::CallLayout layout_;
+  std::shared_ptr<const std::vector<Parameter>> parameters_;
+  int num_arguments_ = 0;
+  bool is_first_ = true;
+  bool in_value_ = false;
+  bool is_text_ = false;
+  bool is_json_ = false;
+};
+
+// Values that Python or Gemma write, as JSON.
+class Literals {
+ public:
+  Literals(std::string_view text, const std::string& quote) : text_(text), quote_(quote) {}
+
+  // name=value, ...: all of the text. Nothing: it is none.
+  std::optional<std::string> arguments(char assigns) {
+    std::string json = "{";
+    skip();
+    while (at_ < text_.size()) {
+      if (json.size() > 1 && !take(',')) return std::nullopt;
+      if (json.size() > 1) json += ", ";
+      skip();
+      const std::size_t end = text_.find(assigns, at_);
+      if (end == std::string_view::npos) return std::nullopt;
+      append_json_string(trimmed(text_.substr(at_, end - at_)), json);
+      at_ = end + 1;
+      json += ": ";
+      if (!value(json, 0)) return std::nullopt;
+      skip();
+    }
+    return json + "}";
+  }
+
+ private:
+  static std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+    return text;
+  }
+  void skip() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
+  }
+  bool take(char byte) {
+    skip();
+    if (at_ >= text_.size() || text_[at_] != byte) return false;
+    ++at_;
+    return true;
+  }
+
+  bool value(std::string& json, int depth) {
+    skip();
+    if (depth > kDepthMax || at_ >= text_.size()) return false;
+    if (!quote_.empty() && text_.substr(at_).starts_with(quote_)) return quoted(json);
+    const char first = text_[at_];
+    if (quote_.empty() && (first == '"' || first == '\'')) return python_text(first, json);
+    if (first == '[') return list(json, depth);
+    if (first == '{') return object(json, depth);
+    return word(json);
+  }
+
+  bool quoted(std::string& json) {
+    const std::size_t begin = at_ + quote_.size();
+    const std::size_t end = text_.find(quote_, begin);
+    if (end == std::string_view::npos) return false;
+    append_json_string(text_.substr(begin, end - begin), json);
+    at_ = end + quote_.size();
+    return true;
+  }
+
+  bool python_text(char quote, std::string& json) {
+    std::string text;
+    for (++at_; at_ < text_.size(); ++at_) {
+      const char byte = text_[at_];
+      if (byte == quote) {
+        ++at_;
+        append_json_string(text, json);
+        return true;
+      }
+      if (byte != '\\' || at_ + 1 == text_.size()) {
+        text += byte;
+        continue;
+      }
+      const char escaped = text_[++at_];
+      constexpr std::string_view kLetters = "nrtbf";
+      constexpr std::string_view kBytes = "\n\r\t\b\f";
+      const std::size_t which = kLetters.find(escaped);
+      if (which != std::string_view::npos) {
+        text += kBytes[which];
+      } else {
+        if (escaped != '\\' && escaped != '\'' && escaped != '"' && escaped != '/') text += '\\';
+        text += escaped;
+      }
+    }
+    return false;
+  }
+
+  bool list(std::string& json, int depth) {
+    ++at_;
+    json += '[';
+    for (bool is_first = true; !take(']'); is_first = false) {
+      if (!is_first && !take(',')) return false;
+      if (!is_first) json += ", ";
+      if (!value(json, depth + 1)) return false;
+    }
+    json += ']';
+    return true;
+  }
+
+  bool object(std::string& json, int depth) {
+    ++at_;
+    json += '{';
+    for (bool is_first = true; !take('}'); is_first = false) {
+      if (!is_first && !take(',')) return false;
+      if (!is_first) json += ", ";
+      skip();
+      if (at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\'')) {
+        if (!python_text(text_[at_], json) || !take(':')) return false;
+      } else {
+        const std::size_t end = text_.find(':', at_);
+        if (end == std::string_view::npos) return false;
+        append_json_string(trimmed(text_.substr(at_, end - at_)), json);
+        at_ = end + 1;
+      }
+      json += ": ";
+      if (!value(json, depth + 1)) return false;
+    }
+    json += '}';
+    return true;
+  }
+
+  bool word(std::string& json) {
+    const std::size_t end = std::min(text_.find_first_of(",]} \n", at_), text_.size());
+    const std::string_view text = text_.substr(at_, end - at_);
+    at_ = end;
+    if (text == "True" || text == "true") {
+      json += "true";
+    } else if (text == "False" || text == "false") {
+      json += "false";
+    } else if (text == "None" || text == "null") {
+      json += "null";
+    } else if (nlohmann::json::accept(text)) {
+      json += text;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  std::string_view text_;
+  const std::string& quote_;
+  std::size_t at_ = 0;
+};
+
+// All of them at once, when their end has come.
+class NamedReader final : public ArgumentReader {
+ public:
+  explicit NamedReader(const text::CallLayout& layout)
+      : is_python_(layout.arguments == text::CallLayout::Arguments::kPython),
+        quote_(is_python_ ? std::string() : layout.string_quote) {}
+
+  State read(std::string& held, std::string& json) override {
+    const auto end = find_end(held);
+    if (!end) return State::kMore;
+    const auto read =
+        Literals(std::string_view(held).substr(0, *end), quote_).arguments(is_python_ ? '=' : ':');
+    if (!read) return State::kWrong;
+    json += *read;
+    held.erase(0, *end);
+    return State::kDone;
+  }
+  std::unique_ptr<ArgumentReader> clone() const override {
+    return std::make_unique<NamedReader>(*this);
+  }
+
+ private:
+  // The bracket that is one too many.
+  std::optional<std::size_t> find_end(std::string_view text) const {
+    int depth = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const char byte = text[at];
+      if (is_python_ ? byte == '"' || byte == '\'' : text.substr(at).starts_with(quote_)) {
+        const auto end = end_of_text(text, at);
+        if (!end) return std::nullopt;
+        at = *end - 1;
+      } else if (byte == '(' || byte == '[' || byte == '{') {
+        ++depth;
+      } else if ((byte == ')' || byte == ']' || byte == '}') && --depth < 0) {
+        return at;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Behind the closing quote.
+  std::optional<std::size_t> end_of_text(std::string_view text, std::size_t begin) const {
+    if (!is_python_) {
+      const std::size_t end = text.find(quote_, begin + quote_.size());
+      if (end == std::string_view::npos) return std::nullopt;
+      return end + quote_.size();
+    }
+    for (std::size_t at = begin + 1; at < text.size(); ++at) {
+      if (text[at] == '\\') {
+        ++at;
+      } else if (text[at] == text[begin]) {
+        return at + 1;
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool is_python_;
+  std::string quote_;
+};
+
+}  // namespace
+
+std::unique_ptr<ArgumentReader> make_argument_reader(
+    const text::CallLayout& layout, std::shared_ptr<const std::vector<Parameter>> parameters) {
+  switch (layout.arguments) {
+    case text::CallLayout::Arguments::kTagged:
+      return std::make_unique<TaggedReader>(layout, std::move(parameters));
+    case text::CallLayout::Arguments::kPython:
+    case text::CallLayout::Arguments::kLoose:
+      return std::make_unique<NamedReader>(layout);
+    default:
+      return std::make_unique<JsonReader>();
+  }
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,31 @@
+// The arguments of a call, as a model writes them, become JSON.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "call_grammar.h"
+#include "lmtp/text/reply_layout.h"
+
+namespace lmtp::server {
+
+// Owner: a reader of a reply.
+class ArgumentReader {
+ public:
+  enum class State {
+    kMore,   // they go on, as far as `held` tells
+    kDone,   // `held` begins with what follows them
+    kWrong,  // they are none
+  };
+
+  virtual ~ArgumentReader() = default;
+  // Takes from the front of `held` what is certain, and appends its JSON.
+  virtual State read(std::string& held, std::string& json) = 0;
+  virtual std::unique_ptr<ArgumentReader> clone() const = 0;
+};
+
+std::unique_ptr<ArgumentReader> make_argument_reader(
+    const text::CallLayout& layout, std::shared_ptr<const std::vector<Parameter>> parameters);
+
+}  // namespace lmtp::server

@@ -1,0 +1,297 @@
+#include "call_grammar.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "lmtp/base/json.h"
+#include "lmtp/constraint/schema_forms.h"
+
+namespace lmtp::server {
+namespace {
+
+using Arguments = text::CallLayout::Arguments;
+
+constexpr std::string_view kAnyObject = R"({"type":"object"})";
+
+bool has_type(const OrderedJson& schema, const char* type) {
+  const auto found = schema.find("type");
+  return found != schema.end() && *found == type;
+}
+
+bool is_enum_of_texts(const OrderedJson& schema) {
+  const auto values = schema.find("enum");
+  return values != schema.end() && values->is_array() && !values->empty() &&
+         std::ranges::all_of(*values, [](const OrderedJson& value) { return value.is_string(); });
+}
+
+// Whether a value may be told to be no string by its schema alone.
+bool is_never_text(const OrderedJson& schema) {
+  const auto type = schema.find("type");
+  if (type == schema.end()) return false;
+  if (type->is_string()) return *type != "string";
+  return type->is_array() && std::ranges::find(*type, OrderedJson("string")) == type->end();
+}
+
+// Writes rules in Lark's notation.
+class LarkWriter {
+ public:
+  LarkWriter(const text::ReplyLayout& layout, const OfferedTools& tools,
+             const tokenizer::Tokenizer& tokenizer)
+      : layout_(layout), tools_(tools), tokenizer_(tokenizer) {}
+
+  std::string write() {
+    std::string start = "start: ";
+    for (std::size_t i = 0; i < layout_.calls.size(); ++i) {
+      const std::string id = std::to_string(i);
+      start += (i == 0 ? "calls_" : " | calls_") + id;
+      write_calls(layout_.calls[i], id);
+    }
+    return start + "\n" + rules_;
+  }
+
+ private:
+  // A text, of whose tokens the special ones are named by their ids: no byte of theirs is text.
+  std::string literal(std::string_view text) const {
+    std::string out;
+    std::string plain;
+    const auto end_plain = [&] {
+      if (plain.empty()) return;
+      out += ' ';
+      append_json_string(std::exchange(plain, {}), out);
+    };
+    const auto ids = tokenizer_.encode_around(text, {});
+    std::string_view rest = text;
+    for (const TokenId id : ids ? *ids : std::vector<TokenId>()) {
+      const std::string_view bytes = tokenizer_.token_bytes(id);
+      if (!tokenizer_.is_special(id) || bytes.empty()) continue;
+      const std::size_t at = rest.find(bytes);
+      if (at == std::string_view::npos) continue;
+      plain = rest.substr(0, at);
+      end_plain();
+      out += " <[" + std::to_string(id) + "]>";
+      rest.remove_prefix(at + bytes.size());
+    }
+    plain = rest;
+    end_plain();
+    return out;
+  }
+
+  void rule(const std::string& name, const std::string& body) {
+    rules_ += name + ":" + body + "\n";
+  }
+
+  bool has_section(const text::CallLayout& layout) const {
+    return !layout.section_begin.empty() || !layout.section_end.empty();
+  }
+
+  void write_calls(const text::CallLayout& layout, const std::string& id) {
+    // Outside of a section a call ends where nothing more of it can follow; more are opened anew.
+    const bool is_alone = tools_.choice == OfferedTools::Choice::kAuto && !has_section(layout);
+    const bool has_more =
+        tools_.calls_several && !is_alone && tools_.choice != OfferedTools::Choice::kNamed;
+    std::string body = literal(layout.section_begin) + " call_" + id;
+    if (has_more) {
+      const std::string separator = literal(layout.separator);
+      body += " (" + separator + " call_" + id + ")*";
+      // What models write between calls they may write after the last one.
+      const bool is_blank = layout.separator.find_first_not_of(" \n") == std::string::npos;
+      if (is_blank && !separator.empty()) body += " (" + separator + ")?";
+    }
+    rule("calls_" + id, body + literal(layout.section_end));
+    std::string any;
+    for (std::size_t i = 0; i < tools_.functions.size(); ++i) {
+      const std::string one = id + "_" + std::to_string(i);
+      any += (i == 0 ? " one_" : " | one_") + one;
+      write_call(layout, tools_.functions[i], one);
+    }
+    rule("call_" + id, any);
+  }
+
+  void write_call(const text::CallLayout& layout, const OfferedFunction& function,
+                  const std::string& id) {
+    std::string body;
+    std::string before = layout.call_begin;
+    if (!layout.name_begin.empty()) {
+      body = literal(before) + " /[A-Za-z0-9_\\-]{1,64}/";
+      before = layout.name_begin;
+    }
+    before += function.name;
+    if (!layout.index_begin.empty()) {
+      body += literal(before + layout.index_begin) + " /[0-9]{1,3}/";
+      before.clear();
+    } else if (!layout.id_begin.empty()) {
+      body += literal(before + layout.id_begin) + " /[A-Za-z0-9_\\-]{1,64}/";
+      before.clear();
+    }
+    body += literal(before + layout.name_end);
+    const auto parameters = parameters_of(function);
+    if (layout.arguments == Arguments::kJson) {
+      body += " arguments_" + id;
+      rule("arguments_" + id,
+           " %json " + with_fixed_spaces(function.is_loose ? kAnyObject : function.parameters));
+    } else if (layout.arguments == Arguments::kTagged) {
+      body += write_tagged(layout, parameters, !function.is_loose, id);
+    } else {
+      body += write_named(layout, parameters, id);
+    }
+    rule("one_" + id, body + literal(layout.call_end));
+  }
+
+  // The required ones and any of the others, in the order of the schema.
+  std::string write_tagged(const text::CallLayout& layout, const std::vector<Parameter>& parameters,
+                           bool keeps_schema, const std::string& id) {
+    std::string body;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!is_told_apart(layout, parameters[i].name)) continue;
+      const std::string one = id + "_" + std::to_string(i);
+      body += " argument_" + one + (parameters[i].is_required && keeps_schema ? "" : "?");
+      write_argument(layout, parameters[i], keeps_schema, one);
+    }
+    return body;
+  }
+
+  static bool is_told_apart(const text::CallLayout& layout, const std::string& name) {
+    return (layout.argument_name_end.empty() ||
+            name.find(layout.argument_name_end.front()) == std::string::npos) &&
+           (layout.string_name_end.empty() ||
+            name.find(layout.string_name_end.front()) == std::string::npos);
+  }
+
+  void write_argument(const text::CallLayout& layout, const Parameter& parameter, bool keeps_schema,
+                      const std::string& id) {
+    const std::string& name_end = parameter.is_text && !layout.string_name_end.empty()
+                                      ? layout.string_name_end
+                                      : layout.argument_name_end;
+    std::string value;
+    if (keeps_schema && !parameter.texts.empty()) {
+      for (const std::string& text : parameter.texts) {
+        value += (value.empty() ? " (" : " |") + literal(text + layout.argument_end);
+      }
+      value += ")";
+    } else if (parameter.is_json) {
+      const bool has_schema = keeps_schema && !parameter.schema.empty();
+      value = " %json " + (has_schema ? with_fixed_spaces(parameter.schema) : std::string("{}")) +
+              " " + literal(layout.argument_end);
+    } else {
+      value = " text_" + id;
+      std::string end;
+      append_json_string(layout.argument_end, end);
+      rules_ += "text_" + id + "[suffix=" + end + "]: /(?s:.*)/\n";
+    }
+    rule("argument_" + id, literal(layout.argument_begin + parameter.name + name_end) + value);
+  }
+
+  // name=value, ... or name:value,...
+  std::string write_named(const text::CallLayout& layout, const std::vector<Parameter>& parameters,
+                          const std::string& id);
+
+  const text::ReplyLayout& layout_;
+  const OfferedTools& tools_;
+  const tokenizer::Tokenizer& tokenizer_;
+  std::string rules_;
+};
+
+std::string LarkWriter::write_named(const text::CallLayout& layout,
+                                    const std::vector<Parameter>& parameters,
+                                    const std::string& id) {
+  const bool is_python = layout.arguments == Arguments::kPython;
+  const std::string quote = is_python ? "" : literal(layout.string_quote);
+  std::string names;
+  for (const Parameter& parameter : parameters) {
+    const bool is_name = std::ranges::all_of(parameter.name, [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+    if (!is_name || parameter.name.empty()) continue;
+    names += (names.empty() ? "" : " |") + literal(parameter.name);
+  }
+  if (names.empty()) return {};
+  rule("name_" + id, names);
+  rule("named_" + id, " name_" + id + (is_python ? R"( "=" )" : R"( ":" )") + "value_" + id);
+  const std::string body =
+      " (named_" + id + " (" + (is_python ? R"(", ")" : R"(",")") + " named_" + id + ")*)?";
+  const std::string value = "value_" + id;
+  const std::string comma = is_python ? R"(", ")" : R"(",")";
+  const std::string list = R"("[" ()" + value + " (" + comma + " " + value + R"()*)? "]")";
+  const std::string number = R"(/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/)";
+  if (is_python) {
+    rule(value, R"( /"([^"\\\n]|\\.)*"/ | /'([^'\\\n]|\\.)*'/ | "True" | "False" | "None" | )" +
+                    number + " | " + list + R"( | "{" (pair_)" + id + " (" + comma + " pair_" + id +
+                    R"()*)? "}")");
+    rule("pair_" + id, R"( (/"([^"\\\n]|\\.)*"/ | /'([^'\\\n]|\\.)*'/) ": " )" + value);
+    return body;
+  }
+  std::string end;
+  append_json_string(layout.string_quote, end);
+  rules_ += "text_" + id + "[suffix=" + end + "]: /(?s:.*)/\n";
+  rule(value, quote + " text_" + id + R"( | "true" | "false" | "null" | )" + number + " | " + list +
+                  R"( | "{" (pair_)" + id + " (" + comma + " pair_" + id + R"()*)? "}")");
+  rule("pair_" + id, R"( /[A-Za-z_][A-Za-z0-9_\-]*/ ":" )" + value);
+  return body;
+}
+
+}  // namespace
+
+std::string with_fixed_spaces(std::string_view text) {
+  auto schema = parse_ordered_json(text, "schema");
+  if (!schema || !schema->is_object()) return with_fixed_spaces(kAnyObject);
+  if (!schema->contains("x-guidance")) {
+    (*schema)["x-guidance"] = {
+        {"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
+  }
+  return constraint::to_known_form(schema->dump());
+}
+
+GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTools& tools) {
+  GrammarTriggers triggers;
+  triggers.repeats = tools.calls_several;
+  for (const text::CallLayout& call : layout.calls) {
+    if (!call.opening.empty()) {
+      triggers.openings.push_back(call.opening);
+      continue;
+    }
+    const std::string& end = !call.index_begin.empty() ? call.index_begin
+                             : !call.id_begin.empty()  ? call.id_begin
+                                                       : call.name_end;
+    for (const OfferedFunction& function : tools.functions) {
+      triggers.first_openings.push_back(call.section_begin + call.call_begin + function.name +
+                                        end.substr(0, 1));
+    }
+  }
+  return triggers;
+}
+
+std::vector<Parameter> parameters_of(const OfferedFunction& function) {
+  std::vector<Parameter> parameters;
+  const auto schema = parse_ordered_json(function.parameters, "parameters");
+  if (!schema || !schema->is_object()) return parameters;
+  const auto properties = schema->find("properties");
+  if (properties == schema->end() || !properties->is_object()) return parameters;
+  const auto required = schema->find("required");
+  for (const auto& [name, property] : properties->items()) {
+    Parameter parameter{.name = name};
+    parameter.is_required = required != schema->end() && required->is_array() &&
+                            std::ranges::find(*required, OrderedJson(name)) != required->end();
+    if (property.is_object()) {
+      if (is_enum_of_texts(property)) {
+        for (const OrderedJson& text : property["enum"]) parameter.texts.push_back(text);
+      }
+      parameter.is_text = has_type(property, "string") || !parameter.texts.empty();
+      parameter.is_json = !parameter.is_text && is_never_text(property);
+      // References are to the function's schema.
+      const std::string text = property.dump();
+      if (text.find("\"$ref\"") == std::string::npos) parameter.schema = text;
+    }
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+Grammar make_call_grammar(const text::ReplyLayout& layout, const OfferedTools& tools,
+                          const tokenizer::Tokenizer& tokenizer) {
+  return {Grammar::Kind::kLark, LarkWriter(layout, tools, tokenizer).write()};
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,40 @@
+// From how a model writes calls to the grammar that its calls are kept to.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmtp/request/grammar.h"
+#include "lmtp/text/reply_layout.h"
+#include "lmtp/tokenizer/tokenizer.h"
+#include "offered_tools.h"
+
+namespace lmtp::server {
+
+// A grammar of Grammar::Kind::kLark, without triggers. It is the same text for the same tools.
+// Where OfferedFunction::is_loose, the arguments are any JSON object. REQUIRES: the layout has
+// calls, and there are functions.
+Grammar make_call_grammar(const text::ReplyLayout& layout, const OfferedTools& tools,
+                          const tokenizer::Tokenizer& tokenizer);
+
+// What calls begin with that a model makes by itself.
+GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTools& tools);
+
+// As templates write JSON, so that keys and separators are certain; else white space in what Lark
+// takes for JSON could go on for ever. A text that is no object: any object.
+std::string with_fixed_spaces(std::string_view schema);
+
+// A parameter of a function that tags or Python write one by one, in the order of its schema.
+struct Parameter {
+  std::string name;
+  bool is_required = false;
+  // A string alone: it is written as it is. Neither of both: it is a string where it is no JSON.
+  bool is_text = false;
+  bool is_json = false;
+  std::vector<std::string> texts = {};  // the only ones; empty: any
+  std::string schema = {};              // empty: none that can be told apart from the function's
+};
+std::vector<Parameter> parameters_of(const OfferedFunction& function);
+
+}  // namespace lmtp::server

@@ -1,0 +1,250 @@
+#include "reply_plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+#include "call_grammar.h"
+#include "forced_calls.h"
+#include "lmtp/text/reply_layout.h"
+#include "reply_formats.h"
+#include "unknown_keys.h"
+
+namespace lmtp::server {
+namespace {
+
+using text::CallLayout;
+using text::ReplyLayout;
+
+constexpr std::string_view kSpaces = " \t\r\n";
+
+std::string_view without_spaces_at_end(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(kSpaces);
+  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+}
+
+// What the reply's reasoning is by what its prompt ends with: open, still to come, or over.
+GrammarTriggers reasoning_of(const ReplyLayout& layout, std::string_view prompt,
+                             std::string_view begun) {
+  GrammarTriggers triggers;
+  if (!layout.reasoning) return triggers;
+  const std::string_view begin = without_spaces_at_end(layout.reasoning->begin);
+  const std::string_view end = without_spaces_at_end(layout.reasoning->end);
+  const std::string_view last = without_spaces_at_end(prompt);
+  const std::size_t opened = begun.rfind(begin);
+  const std::size_t closed = begun.rfind(end);
+  const bool is_closed = closed != std::string_view::npos;
+  if (last.ends_with(end) || (is_closed && (opened == std::string_view::npos || closed > opened))) {
+    return triggers;
+  }
+  triggers.in_reasoning = last.ends_with(begin) || opened != std::string_view::npos;
+  // What is said already is no reasoning.
+  if (!triggers.in_reasoning && !begun.empty()) return triggers;
+  triggers.reasoning_begin = layout.reasoning->begin;
+  triggers.reasoning_end = layout.reasoning->end;
+  return triggers;
+}
+
+// All that stands around content.
+std::vector<std::string> markers_of(const ReplyLayout& layout) {
+  std::vector<std::string> markers = layout.dropped;
+  if (layout.reasoning) {
+    markers.push_back(layout.reasoning->begin);
+    markers.push_back(layout.reasoning->end);
+  }
+  for (const CallLayout& call : layout.calls) {
+    for (const auto& text :
+         {call.section_begin, call.separator, call.section_end, call.call_begin, call.name_end,
+          call.call_end, call.argument_begin, call.argument_name_end, call.string_name_end,
+          call.argument_separator, call.argument_end, call.string_quote}) {
+      if (!text.empty()) markers.push_back(text);
+    }
+  }
+  return markers;
+}
+
+bool is_schema(const Grammar& grammar) {
+  return grammar.kind == Grammar::Kind::kJson || grammar.kind == Grammar::Kind::kJsonSchema;
+}
+
+// The grammar of a chat's calls, with as many of the tools' schemas as can be compiled.
+class CallGrammars final : public GrammarRetry {
+ public:
+  CallGrammars(std::shared_ptr<const ReplyLayout> layout, OfferedTools tools,
+               std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+               std::optional<Grammar> content, std::optional<GrammarTriggers> triggers)
+      : layout_(std::move(layout)),
+        tools_(std::move(tools)),
+        tokenizer_(std::move(tokenizer)),
+        content_(std::move(content)),
+        triggers_(std::move(triggers)) {}
+
+  Grammar grammar() const {
+    Grammar grammar = make_call_grammar(*layout_, tools_, *tokenizer_);
+    grammar.triggers = triggers_;
+    if (!content_) return grammar;
+    constexpr std::string_view kStart = "start: ";
+    grammar.text.insert(kStart.size(), "content | ");
+    grammar.text += "content: %json " + with_fixed_spaces(content_->text) + "\n";
+    return grammar;
+  }
+
+  std::optional<Grammar> next(bool has_compiled) override {
+    switch (stage_) {
+      case Stage::kAll:
+        if (has_compiled) return std::nullopt;
+        begin_ = Clock::now();
+        stage_ = Stage::kEach;
+        return each();
+      case Stage::kEach:
+        if (!has_compiled) loosen(tools_.functions[at_]);
+        ++at_;
+        return each();
+      case Stage::kSome:
+        if (has_compiled) return std::nullopt;
+        stage_ = Stage::kNone;
+        for (OfferedFunction& function : tools_.functions) loosen(function);
+        return loosened();
+      case Stage::kNone:
+        break;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Stage { kAll, kEach, kSome, kNone };
+  static constexpr std::chrono::seconds kEachMax{2};  // for all of them
+
+  void loosen(OfferedFunction& function) {
+    if (function.is_strict || std::exchange(function.is_loose, true)) return;
+    names_.push_back(function.name);
+  }
+
+  Grammar loosened() {
+    log_once("tools: the schemas of these cannot be compiled, and any object is an argument:",
+             std::exchange(names_, {}));
+    return grammar();
+  }
+
+  std::optional<Grammar> each() {
+    while (at_ < tools_.functions.size() && tools_.functions[at_].is_strict) ++at_;
+    const bool takes_long = Clock::now() - begin_ > kEachMax;
+    if (at_ < tools_.functions.size() && !takes_long) {
+      return Grammar{Grammar::Kind::kJsonSchema, tools_.functions[at_].parameters};
+    }
+    for (; at_ < tools_.functions.size(); ++at_) loosen(tools_.functions[at_]);
+    stage_ = Stage::kSome;
+    return loosened();
+  }
+
+  const std::shared_ptr<const ReplyLayout> layout_;
+  OfferedTools tools_;
+  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  const std::optional<Grammar> content_;
+  const std::optional<GrammarTriggers> triggers_;
+  Stage stage_ = Stage::kAll;
+  std::size_t at_ = 0;              // the function whose schema is tried
+  std::vector<std::string> names_;  // of those that have become loose
+  Clock::time_point begin_ = {};
+};
+
+class Planner {
+ public:
+  Planner(const registry::ReadyModel& model, std::string_view prompt, const ReplyWishes& wishes)
+      : model_(model),
+        layout_(*model.reply_layout),
+        wishes_(wishes),
+        reasoning_(reasoning_of(layout_, prompt, wishes.begun)) {}
+
+  ReplyPlan plan() && {
+    const OfferedTools tools = wishes_.tools.value_or(OfferedTools());
+    const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
+    // Any other grammar of the content leaves no room for calls.
+    const bool has_room = !wishes_.grammar || is_schema(*wishes_.grammar);
+    plan_.grammar = wishes_.grammar;
+    if (!tools.functions.empty() && layout_.calls.empty()) {
+      if (!is_auto) {
+        force_json(tools);
+        return std::move(plan_);
+      }
+      log_once(
+          "tools: calls are not read out of what these models write, since their chat "
+          "templates tell no format of calls (--tool-call-format NAME gives one):",
+          {model_.name});
+    }
+    if (!tools.functions.empty() && !layout_.calls.empty() && has_room) {
+      add_calls(tools);
+    } else if (layout_.reasoning || !layout_.dropped.empty()) {
+      read_by_layout({}, {});
+    }
+    if (!reasoning_.reasoning_end.empty()) add_reasoning();
+    return std::move(plan_);
+  }
+
+ private:
+  // The text is the call, without reasoning before it.
+  void force_json(const OfferedTools& tools) {
+    auto forced = force_calls(tools);
+    plan_.grammar = std::move(forced.grammar);
+    plan_.format = std::move(forced.format);
+  }
+
+  void add_calls(const OfferedTools& tools) {
+    const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
+    const GrammarTriggers triggers = is_auto ? call_triggers(layout_, tools) : GrammarTriggers();
+    std::optional<GrammarTriggers> for_grammar;
+    if (is_auto && !wishes_.grammar) for_grammar = with_reasoning(triggers);
+    if (!is_auto || wishes_.grammar) for_grammar = reasoning_triggers();
+    auto grammars = std::make_unique<CallGrammars>(model_.reply_layout, tools, *model_.tokenizer,
+                                                   wishes_.grammar, for_grammar);
+    plan_.grammar = grammars->grammar();
+    if (is_auto) plan_.retry = std::move(grammars);
+    read_by_layout(tools, triggers);
+  }
+
+  GrammarTriggers with_reasoning(GrammarTriggers triggers) const {
+    triggers.reasoning_begin = reasoning_.reasoning_begin;
+    triggers.reasoning_end = reasoning_.reasoning_end;
+    triggers.in_reasoning = reasoning_.in_reasoning;
+    triggers.reasoning_tokens_max = wishes_.reasoning_tokens_max;
+    triggers.min_tokens = reasoning_.reasoning_end.empty() ? 0 : wishes_.min_tokens;
+    return triggers;
+  }
+
+  // Nothing: the grammar holds from the first token on.
+  std::optional<GrammarTriggers> reasoning_triggers() const {
+    if (reasoning_.reasoning_end.empty()) return std::nullopt;
+    return with_reasoning({});
+  }
+
+  void read_by_layout(const OfferedTools& tools, const GrammarTriggers& triggers) {
+    plan_.markers = markers_of(layout_);
+    plan_.format = make_format(layout_, tools, with_reasoning(triggers));
+  }
+
+  // What constrains the reply begins after its reasoning.
+  void add_reasoning() {
+    plan_.counts_min_tokens = wishes_.min_tokens > 0;
+    const bool needs_grammar =
+        wishes_.reasoning_tokens_max >= 0 || wishes_.min_tokens > 0 || wishes_.has_stop_strings;
+    if (!plan_.grammar && needs_grammar) plan_.grammar = Grammar{Grammar::Kind::kFree};
+    if (plan_.grammar && !plan_.grammar->triggers) plan_.grammar->triggers = reasoning_triggers();
+  }
+
+  const registry::ReadyModel& model_;
+  const ReplyLayout& layout_;
+  const ReplyWishes& wishes_;
+  const GrammarTriggers reasoning_;
+  ReplyPlan plan_;
+};
+
+}  // namespace
+
+ReplyPlan plan_reply(const registry::ReadyModel& model, std::string_view prompt,
+                     const ReplyWishes& wishes) {
+  return Planner(model, prompt, wishes).plan();
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,39 @@
+// What a chat asks of its reply, and what that means for the model that gives it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "intake.h"
+#include "lmtp/registry/models.h"
+#include "lmtp/request/grammar.h"
+#include "offered_tools.h"
+#include "reply.h"
+
+namespace lmtp::server {
+
+struct ReplyWishes {
+  std::optional<OfferedTools> tools = {};
+  std::optional<Grammar> grammar = {};  // of the content
+  int reasoning_tokens_max = -1;        // negative: as many as there may be
+  int min_tokens = 0;                   // after the reasoning
+  bool has_stop_strings = false;        // which count after it
+  std::string begun = {};               // the reply goes on with this, which the prompt ends with
+};
+
+struct ReplyPlan {
+  std::optional<Grammar> grammar = {};
+  std::unique_ptr<GrammarRetry> retry = {};  // null: it compiles, or the request is refused
+  ReplyFormat format = {};
+  std::vector<std::string> markers = {};  // TextOptions::markers
+  bool counts_min_tokens = false;         // the grammar does, and the model's own count must not
+};
+
+// `prompt`: as the template wrote it; it may open a block of reasoning.
+ReplyPlan plan_reply(const registry::ReadyModel& model, std::string_view prompt,
+                     const ReplyWishes& wishes);
+
+}  // namespace lmtp::server

@@ -1,0 +1,165 @@
+"""Calls and reasoning read out of chats, by OpenAI's client. The model is the demo with the tokens
+of a known format, which a bias has it write; what it fills in between, its grammar decides."""
+
+import json
+import pathlib
+
+import openai
+import pytest
+from servers import LmtpServe
+from test_grammars import TOOLS, assert_is_call
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TEMPLATE = """{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool.function.name }} {% endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}
+{{- message.content or '' }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking %}<think>
+{% endif %}{% endif %}"""
+MARKS = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
+ASK = [{"role": "user", "content": "How is the weather?"}]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tools") / "model"
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "models" / "demo")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.add_tokens(MARKS)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    weights = AutoModelForCausalLM.from_pretrained(ROOT / "models" / "demo")
+    weights.resize_token_embeddings(len(tokenizer))
+    weights.save_pretrained(folder)
+    return folder, {mark: tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
+
+
+@pytest.fixture(scope="module")
+def server(model):
+    with LmtpServe(model[0], "--kv-cache", "64MiB") as server:
+        yield server
+    assert server.exit_code == 0, server.log_tail
+
+
+@pytest.fixture
+def chat(server, model):
+    """Asks; with `writes` the model begins with that mark, and goes on with it where it is free."""
+    url = f"http://{server.endpoint}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+
+        def ask(writes=None, messages=ASK, **fields):
+            bias = {str(model[1][mark]): -100 for mark in MARKS}
+            if writes:
+                bias[str(model[1][writes])] = 100
+            asked = {"temperature": 1, "seed": 4, "max_completion_tokens": 120, "tools": TOOLS}
+            return client.chat.completions.create(
+                model="model", messages=messages, logit_bias=bias, **{**asked, **fields}
+            )
+
+        yield ask
+
+
+def joined(pieces):
+    """The message and the finish reason that a stream's deltas make."""
+    calls, content, reasoning = [], "", ""
+    for piece in pieces:
+        (choice,) = piece.choices
+        content += choice.delta.content or ""
+        reasoning += getattr(choice.delta, "reasoning_content", None) or ""
+        for call in choice.delta.tool_calls or []:
+            if call.index == len(calls):
+                assert call.id and call.type == "function"
+                calls.append([call.function.name, ""])
+            calls[call.index][1] += call.function.arguments
+    return calls, content, reasoning, choice.finish_reason
+
+
+def test_a_model_that_calls_nothing_is_read_as_text(chat):
+    (choice,) = chat().choices
+    assert choice.message.content and choice.message.tool_calls is None
+    assert choice.finish_reason == "length"
+
+
+def test_a_call_ends_the_reply_where_there_may_be_one(chat):
+    (choice,) = chat("<tool_call>", parallel_tool_calls=False).choices
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    (call,) = choice.message.tool_calls
+    assert_is_call(call)
+    calls, content, _, reason = joined(
+        chat("<tool_call>", parallel_tool_calls=False, stream=True)
+    )
+    assert calls == [[call.function.name, call.function.arguments]]
+    assert (content, reason) == ("", "tool_calls")
+
+
+def test_calls_are_several_and_one_that_is_cut_is_not_whole(chat):
+    (choice,) = chat("<tool_call>", max_completion_tokens=330).choices
+    assert choice.finish_reason == "length"
+    *whole, last = choice.message.tool_calls
+    assert len(whole) >= 2 and len({call.id for call in [*whole, last]}) == len(whole) + 1
+    for call in whole:
+        assert_is_call(call)
+    calls, *_ = joined(chat("<tool_call>", max_completion_tokens=330, stream=True))
+    assert calls == [[c.function.name, c.function.arguments] for c in [*whole, last]]
+
+
+@pytest.mark.parametrize("choice", ["required", "tides", "allowed"])
+def test_a_choice_is_kept(chat, choice):
+    tides = {"type": "function", "function": {"name": "tides"}}
+    allowed = {"mode": "required", "tools": [tides]}
+    forms = {"tides": tides, "allowed": {"type": "allowed_tools", "allowed_tools": allowed}}
+    form = forms.get(choice, choice)
+    answer = chat("<tool_call>", tool_choice=form, parallel_tool_calls=False).choices[0]
+    (call,) = answer.message.tool_calls
+    assert_is_call(call)
+    assert answer.finish_reason == ("stop" if choice == "tides" else "tool_calls")
+    assert choice == "required" or call.function.name == "tides"
+
+
+def test_results_come_back_in_each_form(chat):
+    function = {"name": "weather", "arguments": '{"city": "Rome", "days": 1}'}
+    call = {"id": "call_1", "type": "function", "function": function}
+    for content in ("sunny", [{"type": "text", "text": "sunny"}]):
+        for said in ({"content": None}, {"content": ""}, {}):
+            turn = {"role": "assistant", "tool_calls": [call], "reasoning": "Hm.", **said}
+            result = {"role": "tool", "tool_call_id": "call_1", "content": content}
+            assert chat(messages=[*ASK, turn, result]).choices[0].message.content
+
+
+def test_reasoning_comes_first_and_then_what_was_asked(chat):
+    schema = {"type": "object", "properties": {"ok": {"enum": ["yes", "no"]}}, "required": ["ok"]}
+    asked = {
+        "tools": openai.omit,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": True},
+                       "thinking_token_budget": 6},
+    }  # fmt: skip
+    answer = chat(**asked)
+    message = answer.choices[0].message
+    assert json.loads(message.content)["ok"] in ("yes", "no")
+    assert message.reasoning_content and message.reasoning == message.reasoning_content
+    assert answer.usage.completion_tokens_details.reasoning_tokens >= 6
+    _, content, reasoning, reason = joined(chat(**asked, stream=True))
+    assert (content, reasoning) == (message.content, message.reasoning_content)
+    assert reason == "stop"
+    asked["extra_body"]["include_reasoning"] = False
+    assert not hasattr(chat(**asked).choices[0].message, "reasoning_content")
+
+
+def test_a_schema_that_cannot_be_kept_is_refused_where_it_is_strict(chat):
+    function = {"name": "odd", "parameters": {"type": "object", "$ref": "#/nowhere"}}
+    tools = [{"type": "function", "function": function}]
+    choice = chat("<tool_call>", tools=tools).choices[0]
+    assert choice.message.tool_calls[0].function.name == "odd"
+    function["strict"] = True
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        chat("<tool_call>", tools=tools)
