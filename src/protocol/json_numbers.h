@@ -19,14 +19,24 @@ void append_int(Int value, std::string& out) {
   out.append(text, end);
 }
 
-inline void append_float(float value, std::string& out) {
+inline constexpr std::size_t kFloatBytesMax = 32;
+
+// Returns the end. REQUIRES: there is room for kFloatBytesMax bytes.
+inline char* write_float(float value, char* to) {
   if (!std::isfinite(value)) value = value > 0.0F ? kJsonInfinity : -kJsonInfinity;
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
-  const std::string_view written(text, static_cast<std::size_t>(end - text));
-  out.append(written);
+  char* end = std::to_chars(to, to + kFloatBytesMax, value).ptr;
   // As the reference does, for clients whose language distinguishes 0 from 0.0.
-  if (written.find_first_of(".e") == std::string_view::npos) out.append(".0");
+  const std::string_view written(to, static_cast<std::size_t>(end - to));
+  if (written.find_first_of(".e") == std::string_view::npos) {
+    *end++ = '.';
+    *end++ = '0';
+  }
+  return end;
+}
+
+inline void append_float(float value, std::string& out) {
+  char text[kFloatBytesMax];
+  out.append(text, write_float(value, text));
 }
 
 }  // namespace lmtp::protocol

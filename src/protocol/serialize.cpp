@@ -1,4 +1,11 @@
 // What the server sends.
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
 #include "json_numbers.h"
 #include "lmtp/base/json_writer.h"
 #include "lmtp/protocol/codec.h"
@@ -7,24 +14,50 @@
 namespace lmtp::protocol {
 namespace {
 
-std::string_view reason_json(FinishReason reason) {
+using std::string_view_literals::operator""sv;
+
+std::string_view reason_field(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone:
       break;
     case FinishReason::kStop:
-      return "\"stop\"";
+      return R"(, "finish_reason": "stop")"sv;
     case FinishReason::kLength:
-      return "\"length\"";
+      return R"(, "finish_reason": "length")"sv;
   }
-  return "null";
+  return R"(, "finish_reason": null)"sv;
+}
+
+// What all tokens have, but for the end: as it is written for each of them, it is one append.
+void write_head(const TokenEvent& entry, const std::optional<int>& index, std::string& out) {
+  constexpr std::size_t kNumberBytesMax = 20;
+  char text[128 + 3 * kNumberBytesMax + kFloatBytesMax];
+  char* at = text;
+  const auto put = [&at](std::string_view literal) {
+    at = std::copy(literal.begin(), literal.end(), at);
+  };
+  const auto number = [&at](auto value) {
+    at = std::to_chars(at, at + kNumberBytesMax, value).ptr;
+  };
+  put("\"token\": "sv);
+  if (entry.token == kNoToken) {
+    put("null"sv);
+  } else {
+    number(entry.token);
+  }
+  put(", \"stream_id\": "sv);
+  number(entry.stream_id);
+  if (index) {
+    put(", \"index\": "sv);
+    number(*index);
+  }
+  put(", \"logprob\": "sv);
+  at = write_float(entry.logprob, at);
+  out.append(text, at);
 }
 
 void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& json) {
-  json.begin_object().key("token");
-  entry.token == kNoToken ? json.value(nullptr) : json.value(entry.token);
-  json.field("stream_id", entry.stream_id);
-  if (more != nullptr) json.given_field("index", more->index);
-  append_float(entry.logprob, json.key("logprob").out());
+  write_head(entry, more != nullptr ? more->index : std::nullopt, json.begin_object().out());
   if (entry.num_backtracked > 0) json.field("backtrack", entry.num_backtracked);
   if (entry.is_appended) json.field("appended", true);
   if (entry.is_forced) json.field("forced", true);
@@ -35,7 +68,7 @@ void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& js
   if (more != nullptr && more->forked) {
     json.field("fork_of_index", more->forked->fork_of).field("fork_at", more->forked->num_shared);
   }
-  json.raw_field("finish_reason", reason_json(entry.finish_reason));
+  json.out().append(reason_field(entry.finish_reason));
   if (more != nullptr) {
     json.given_field("text", more->text).given_field("stop_text", more->stop_text);
   }
