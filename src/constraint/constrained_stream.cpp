@@ -18,14 +18,19 @@ constexpr std::size_t kForcedMax = 64;  // tokens behind the one that is drawn
 
 using Walks = std::shared_ptr<TriggerWalks>;  // null: the grammar is of all tokens
 
+Walks copied(const Walks& walks) {
+  return walks == nullptr ? nullptr : std::make_shared<TriggerWalks>(*walks);
+}
+
 class GrammarMasks : public MaskSource {
  public:
   // matchers: null: anything is allowed, but for what triggers want.
   GrammarMasks(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Matchers> matchers,
-               Walks walks, bool forces)
+               Walks walks, std::vector<TokenId> end_ids, bool forces)
       : vocabulary_(std::move(vocabulary)),
         matchers_(std::move(matchers)),
         walks_(std::move(walks)),
+        end_ids_(std::move(end_ids)),
         forces_(forces) {
     if (matchers_ != nullptr) matchers_->add_stream();
   }
@@ -44,7 +49,8 @@ class GrammarMasks : public MaskSource {
   }
 
   std::shared_ptr<const MaskSource> forked() const override {
-    return std::make_shared<GrammarMasks>(vocabulary_, matchers_, walks_, forces_);
+    return std::make_shared<GrammarMasks>(vocabulary_, matchers_, copied(walks_), end_ids_,
+                                          forces_);
   }
 
  private:
@@ -59,6 +65,7 @@ class GrammarMasks : public MaskSource {
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const std::shared_ptr<Matchers> matchers_;
   const Walks walks_;
+  const std::vector<TokenId> end_ids_;  // that end the stream beside those of the vocabulary
   const bool forces_;
 };
 
@@ -80,20 +87,27 @@ Result<void> GrammarMasks::compute_at(const Place& place, NextTokens& next) cons
     return {};
   }
   const bool has_others = place.also != kNoToken;
-  if (place.is_free) {
+  if (place.is_free || matchers_ == nullptr) {
     std::ranges::fill(next.words, ~std::uint32_t{0});
   } else if (const auto done = bind(place.tokens, has_others, next); !done && !has_others) {
     return done;
   }
   if (has_others) allow(place.also, next);
-  if (place.counts && place.num_counted < walks_->triggers().min_tokens) withhold_ends(next);
+  const bool is_early = place.counts && place.num_counted < walks_->triggers().min_tokens;
+  // What is asked for comes after the reasoning.
+  const bool is_before = !place.counts && matchers_ != nullptr && !walks_->waits_for_openings();
+  if (is_early || is_before) withhold_ends(next);
   return {};
 }
 
 // Unless nothing else may follow.
 void GrammarMasks::withhold_ends(NextTokens& next) const {
   std::vector<std::uint32_t> others(next.words.begin(), next.words.end());
-  for (const std::uint32_t id : vocabulary_->eos_ids()) others[id / 32] &= ~(1U << (id % 32));
+  const auto withhold = [&](std::uint32_t id) {
+    if (id / 32 < others.size()) others[id / 32] &= ~(1U << (id % 32));
+  };
+  std::ranges::for_each(vocabulary_->eos_ids(), withhold);
+  for (const TokenId id : end_ids_) withhold(static_cast<std::uint32_t>(id));
   if (std::ranges::any_of(others, [](std::uint32_t word) { return word != 0; })) {
     std::ranges::copy(others, next.words.begin());
   }
@@ -133,8 +147,11 @@ class GrammarStop : public StopChecker {
         stops_(std::move(stops)) {}
 
   bool push(TokenId token, bool may_stop) override {
-    const bool counts = walks_ == nullptr || walks_->at(generated_).counts;
-    const bool text_ends = stops_ != nullptr && counts && stops_->push(token, may_stop);
+    const Place place = walks_ == nullptr ? Place() : walks_->at(generated_);
+    const int num_min = walks_ == nullptr ? 0 : walks_->triggers().min_tokens;
+    const bool in_call = walks_ != nullptr && walks_->waits_for_openings() && !place.is_free;
+    const bool text_ends = stops_ != nullptr && place.counts && !in_call &&
+                           stops_->push(token, may_stop && place.num_counted + 1 >= num_min);
     generated_.push_back(token);
     return text_ends || (may_stop && grammar_ends());
   }
@@ -142,7 +159,7 @@ class GrammarStop : public StopChecker {
   std::unique_ptr<StopChecker> restarted(std::span<const TokenId> before,
                                          std::span<const TokenId> generated) const override {
     return std::make_unique<GrammarStop>(
-        vocabulary_, matchers_, walks_, generated,
+        vocabulary_, matchers_, copied(walks_), generated,
         stops_ == nullptr ? nullptr : stops_->restarted(before, generated));
   }
 
@@ -151,7 +168,8 @@ class GrammarStop : public StopChecker {
   bool grammar_ends() const {
     if (walks_ == nullptr) return ends_after(generated_);
     const Place place = walks_->at(generated_);
-    return !place.is_free && place.also == kNoToken && ends_after(place.tokens);
+    return !place.is_free && matchers_ != nullptr && place.also == kNoToken &&
+           ends_after(place.tokens);
   }
   bool ends_after(std::span<const TokenId> tokens) const {
     if (matchers_->goes_beyond(tokens)) return false;
@@ -174,9 +192,13 @@ class GrammarStop : public StopChecker {
 Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>& grammar,
                                     std::span<const TokenId> generated,
                                     std::shared_ptr<StopChecker> stops,
-                                    const std::optional<GrammarTriggers>& triggers) {
+                                    const std::optional<GrammarTriggers>& triggers,
+                                    std::vector<TokenId> end_ids) {
   const auto vocabulary = grammar->shared_vocabulary();
   const auto matchers = grammar->allows_anything() ? nullptr : std::make_shared<Matchers>(grammar);
+  if (matchers == nullptr && !triggers) {
+    return Error{ErrorCode::kInvalid, "grammar: allows anything, and has no triggers"};
+  }
   const Walks walks =
       triggers ? std::make_shared<TriggerWalks>(*triggers, vocabulary, matchers) : nullptr;
   const Place place = walks != nullptr ? walks->at(generated) : Place{};
@@ -190,8 +212,9 @@ Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>
   // Tokens that are put behind others end no stream, but a stop string may.
   const bool forces = stops == nullptr;
   return ConstrainedStream{
-      std::make_shared<GrammarMasks>(vocabulary, matchers, walks, forces),
-      std::make_shared<GrammarStop>(vocabulary, matchers, walks, generated, std::move(stops))};
+      std::make_shared<GrammarMasks>(vocabulary, matchers, walks, std::move(end_ids), forces),
+      std::make_shared<GrammarStop>(vocabulary, matchers, copied(walks), generated,
+                                    std::move(stops))};
 }
 
 }  // namespace lmtp::constraint

@@ -183,7 +183,7 @@ void GrammarCompiler::Impl::compile_all(Compiling& self) {
       compiled = guarded([&] { return compile_anew(job->grammar); }, "grammar: ");
     }
     std::optional<Compiled> answer = compiled;
-    if (compiled->ok() && !job->resumed.empty()) {
+    if (compiled->ok() && !job->resumed.empty() && !(**compiled)->allows_anything()) {
       answer = guarded([&] { return resume(***compiled, job->resumed); }, "resumed: ");
     }
     lock.lock();

@@ -1,8 +1,11 @@
 #include "trigger_walks.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
+
+#include "lmtp/text/stream_text.h"
 
 namespace lmtp::constraint {
 namespace {
@@ -13,49 +16,78 @@ using Part = text::ReplyScanner::Part;
 constexpr std::size_t kWalksMax = 4;
 constexpr std::string_view kSpaces = " \t\r\n";
 
+// Special tokens of all of them.
+std::shared_ptr<const GrammarTriggers> marked(GrammarTriggers triggers,
+                                              const tokenizer::Tokenizer& tokenizer,
+                                              std::vector<TokenId>& special) {
+  const auto mark = [&](std::string& text) {
+    text = text::mark_special(tokenizer, text, &special);
+  };
+  mark(triggers.reasoning_begin);
+  mark(triggers.reasoning_end);
+  for (auto* texts : {&triggers.openings, &triggers.first_openings, &triggers.dropped}) {
+    std::ranges::for_each(*texts, mark);
+  }
+  return std::make_shared<const GrammarTriggers>(std::move(triggers));
+}
+
+// Empty where the tokenizer cannot spell all of it.
+std::vector<TokenId> spelled(const std::string& text, const Vocabulary& vocabulary) {
+  std::vector<TokenId> ids = vocabulary.spell_marker(text);
+  std::size_t num_bytes = 0;
+  for (const TokenId id : ids) num_bytes += vocabulary.tokenizer()->token_bytes(id).size();
+  if (num_bytes != text.size()) ids.clear();
+  return ids;
+}
+
 }  // namespace
 
 TriggerWalks::TriggerWalks(const GrammarTriggers& triggers,
                            std::shared_ptr<const Vocabulary> vocabulary,
                            std::shared_ptr<Matchers> matchers)
-    : markers_(std::make_shared<const text::ReplyScanner::Markers>(triggers)),
+    : triggers_(marked(triggers, *vocabulary->tokenizer(), marker_ids_)),
       vocabulary_(std::move(vocabulary)),
       matchers_(std::move(matchers)),
-      reasoning_begin_(vocabulary_->spell_marker(triggers.reasoning_begin)),
-      reasoning_end_(vocabulary_->spell_marker(triggers.reasoning_end)) {
-  const auto keep = [&](const std::vector<TokenId>& ids) {
-    std::ranges::copy_if(ids, std::back_inserter(marker_ids_),
-                         [&](TokenId id) { return vocabulary_->tokenizer()->is_special(id); });
-  };
-  keep(reasoning_begin_);
-  keep(reasoning_end_);
-  for (const auto* openings : {&triggers.openings, &triggers.first_openings}) {
-    for (const std::string& opening : *openings) keep(vocabulary_->spell_marker(opening));
-  }
-}
+      reasoning_begin_(spelled(triggers.reasoning_begin, *vocabulary_)),
+      reasoning_end_(spelled(triggers.reasoning_end, *vocabulary_)) {}
+
+TriggerWalks::TriggerWalks(const TriggerWalks& other)
+    : marker_ids_(other.marker_ids_),
+      triggers_(other.triggers_),
+      vocabulary_(other.vocabulary_),
+      matchers_(other.matchers_),
+      reasoning_begin_(other.reasoning_begin_),
+      reasoning_end_(other.reasoning_end_),
+      walks_([&] {
+        const std::lock_guard lock(other.mutex_);
+        return other.walks_;
+      }()) {}
 
 bool TriggerWalks::waits_for_openings() const {
   return !triggers().openings.empty() || !triggers().first_openings.empty();
 }
 
 TriggerWalks::Walk TriggerWalks::begin() const {
-  Walk walk{.scanner = text::ReplyScanner(markers_)};
+  Walk walk{.scanner = text::ReplyScanner(triggers_)};
   const bool in_reasoning = walk.scanner.in_reasoning();
   Place& place = walk.place;
   place.counts = !in_reasoning;
   place.is_free = in_reasoning || waits_for_openings() || matchers_ == nullptr;
   walk.may_reason = !place.is_free && !reasoning_begin_.empty();
   if (walk.may_reason) place.also = reasoning_begin_.front();
-  if (in_reasoning && triggers().reasoning_tokens_max == 0) place.only = reasoning_end_.front();
+  if (in_reasoning && triggers().reasoning_tokens_max == 0 && !reasoning_end_.empty()) {
+    place.only = reasoning_end_.front();
+  }
   return walk;
 }
 
 // As the text of a reply has them: of special tokens those alone that are markers.
-std::string_view TriggerWalks::text_of(TokenId token) const {
+std::string TriggerWalks::text_of(TokenId token) const {
   const tokenizer::Tokenizer& tokenizer = *vocabulary_->tokenizer();
-  const bool is_text =
-      !tokenizer.is_special(token) || std::ranges::find(marker_ids_, token) != marker_ids_.end();
-  return is_text ? tokenizer.token_bytes(token) : std::string_view();
+  std::string text(tokenizer.token_bytes(token));
+  if (!tokenizer.is_special(token)) return text;
+  if (std::ranges::find(marker_ids_, token) == marker_ids_.end()) return {};
+  return text.insert(0, 1, text::kSpecialBegin).append(1, text::kSpecialEnd);
 }
 
 bool TriggerWalks::has_ended(const Walk& walk) const {
@@ -73,13 +105,13 @@ void TriggerWalks::begin_grammar(std::size_t num_bytes, Walk& walk) const {
   std::size_t at = walk.tokens.size();
   while (num_bytes > 0 && at > 0) {
     const TokenId token = walk.tokens[--at];
-    const std::string_view bytes = text_of(token);
+    const std::string bytes = text_of(token);
     if (bytes.size() <= num_bytes) {
       tokens.insert(tokens.begin(), token);
       num_bytes -= bytes.size();
       continue;
     }
-    const auto end = vocabulary_->spell(bytes.substr(bytes.size() - num_bytes));
+    const auto end = vocabulary_->spell(std::string_view(bytes).substr(bytes.size() - num_bytes));
     tokens.insert(tokens.begin(), end.begin(), end.end());
     num_bytes = 0;
   }
@@ -95,7 +127,7 @@ void TriggerWalks::follow_grammar(TokenId token, Walk& walk) const {
 }
 
 void TriggerWalks::await_opening(Parts parts, Walk& walk) const {
-  while (walk.scanner.has_stopped()) {
+  while (walk.scanner.has_stopped() && matchers_ != nullptr) {
     const std::string begun = std::move(parts.back().bytes);
     begin_grammar(begun.size(), walk);
     Result<Matcher> matcher = matchers_->take(walk.place.tokens);
@@ -113,7 +145,11 @@ void TriggerWalks::await_reasoning(TokenId token, const Parts& parts, Walk& walk
     std::string rest;
     for (auto part = end + 1; part != parts.end(); ++part) rest += part->bytes;
     rest.erase(0, std::min(rest.find_first_not_of(kSpaces), rest.size()));
-    return begin_grammar(rest.size(), walk);
+    begin_grammar(rest.size(), walk);
+    Result<Matcher> matcher = matchers_->take(place.tokens);
+    if (matcher) return matchers_->give_back(std::move(*matcher));
+    place.tokens.clear();  // what follows the end in its token is none of the grammar's
+    return;
   }
   if (walk.scanner.in_reasoning()) {
     walk.may_reason = false;
@@ -136,7 +172,7 @@ void TriggerWalks::count(bool was_reasoning, Walk& walk) const {
     place.num_counted = 0;
   }
   if (!in_reasoning) return;
-  walk.num_reasoning += was_reasoning ? 1 : 0;
+  walk.num_reasoning = was_reasoning ? walk.num_reasoning + 1 : 0;
   const int num_beyond = walk.num_reasoning - triggers().reasoning_tokens_max;
   if (triggers().reasoning_tokens_max >= 0 && num_beyond >= 0 &&
       num_beyond < static_cast<int>(reasoning_end_.size())) {

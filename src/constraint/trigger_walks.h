@@ -28,16 +28,23 @@ struct Place {
   int num_counted = 0;      // tokens since then
 };
 
-// Like Matchers a cache of what tokens lead to. Owner: the mask sources and stop checkers of a
-// request and its forks. Any thread.
+// Like Matchers a cache of what tokens lead to. Owner: the mask source or the stop checker of one
+// stream. Any thread.
 class TriggerWalks {
  public:
   // `matchers`: null: the grammar allows anything.
   TriggerWalks(const GrammarTriggers& triggers, std::shared_ptr<const Vocabulary> vocabulary,
                std::shared_ptr<Matchers> matchers);
 
+  // What it has found; with `matchers`, as another stream's.
+  TriggerWalks(const TriggerWalks& other);
+  TriggerWalks& operator=(const TriggerWalks&) = delete;
+  ~TriggerWalks() = default;
+
   Place at(std::span<const TokenId> generated);
-  const GrammarTriggers& triggers() const { return markers_->triggers; }
+  const GrammarTriggers& triggers() const { return *triggers_; }
+  // Else the grammar is of all after the reasoning.
+  bool waits_for_openings() const;
 
  private:
   struct Walk {
@@ -57,16 +64,16 @@ class TriggerWalks {
   void count(bool was_reasoning, Walk& walk) const;
   void begin_grammar(std::size_t num_bytes, Walk& walk) const;
   bool has_ended(const Walk& walk) const;
-  std::string_view text_of(TokenId token) const;
-  bool waits_for_openings() const;
+  std::string text_of(TokenId token) const;
 
-  const std::shared_ptr<const text::ReplyScanner::Markers> markers_;
+  std::vector<TokenId> marker_ids_;                        // special tokens that have text here
+  const std::shared_ptr<const GrammarTriggers> triggers_;  // with marks around special tokens
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const std::shared_ptr<Matchers> matchers_;
+  // Empty where the tokenizer cannot spell them.
   const std::vector<TokenId> reasoning_begin_;
   const std::vector<TokenId> reasoning_end_;
-  std::vector<TokenId> marker_ids_;  // special tokens that have text here
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::list<Walk> walks_;  // the last used one first; guarded
 };
 

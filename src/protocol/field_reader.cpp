@@ -323,6 +323,8 @@ GrammarTriggers FieldReader::triggers(simdjson::dom::element given) {
       triggers.openings = texts();
     } else if (key == "first_openings") {
       triggers.first_openings = texts();
+    } else if (key == "dropped") {
+      triggers.dropped = texts();
     } else if (key == "repeats") {
       triggers.repeats = as_bool(where, value).value_or(false);
     } else {
@@ -357,6 +359,13 @@ std::optional<Grammar> FieldReader::grammar() {
       given->get_object().value().size() != 1U + (has_value ? 1U : 0U) + (has_triggers ? 1U : 0U)) {
     fail(Field::kGrammar, "is an object of other fields" + std::string(kAllowed));
     return std::nullopt;
+  }
+  if (name == "free" && !has_value && has_triggers) {
+    Grammar free{Grammar::Kind::kFree, {}, this->triggers(triggers)};
+    if (!free.triggers->openings.empty() || !free.triggers->first_openings.empty()) {
+      fail("grammar.triggers", "has openings, for which the type has to be another than \"free\"");
+    }
+    return free;
   }
   Result<Grammar> grammar = make_grammar(name, has_value ? grammar_value(value) : GrammarValue{});
   if (!grammar) {

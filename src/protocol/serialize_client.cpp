@@ -111,6 +111,7 @@ void write_triggers(const GrammarTriggers& triggers, JsonWriter& json) {
   if (triggers.min_tokens > 0) json.field("min_tokens", triggers.min_tokens);
   if (!triggers.openings.empty()) json.field("openings", triggers.openings);
   if (!triggers.first_openings.empty()) json.field("first_openings", triggers.first_openings);
+  if (!triggers.dropped.empty()) json.field("dropped", triggers.dropped);
   if (triggers.repeats) json.field("repeats", true);
   json.end_object();
 }

@@ -30,7 +30,6 @@ constexpr std::array kTypes = {
     Type{"lark", Kind::kLark, kText},
     Type{"gbnf", Kind::kGbnf, kText},
     Type{"llguidance", Kind::kLlguidance, kObject},
-    Type{"free", Kind::kFree, "none"},
 };
 
 // Whether such a value gives such a grammar.
@@ -42,8 +41,6 @@ bool is_of(Kind kind, Given given) {
     case Kind::kJsonSchema:
     case Kind::kLlguidance:
       return given == Given::kText || given == Given::kObject;
-    case Kind::kFree:
-      return false;
     default:
       return given == Given::kText;
   }
@@ -61,7 +58,6 @@ Result<Grammar> make_grammar(std::string_view type, GrammarValue value) {
   const bool has_schema =
       value.kind != Given::kNone && !(value.kind == Given::kObject && value.text == "{}");
   if (!has_schema && (type == "json" || type == "json_object")) return Grammar{Kind::kJson, {}};
-  if (found->kind == Kind::kFree && value.kind == Given::kNone) return Grammar{Kind::kFree, {}};
   if (!is_of(found->kind, value.kind)) {
     return Error{
         ErrorCode::kInvalid,
@@ -81,6 +77,7 @@ Result<Grammar> make_grammar(std::string_view type, GrammarValue value) {
 }
 
 std::string_view grammar_type(Kind kind) {
+  if (kind == Kind::kFree) return "free";
   return std::ranges::find(kTypes, kind, &Type::kind)->name;
 }
 

@@ -12,8 +12,8 @@ constexpr int kFenceTicks = 3;
 
 }  // namespace
 
-ReplyScanner::ReplyScanner(std::shared_ptr<const Markers> markers)
-    : markers_(std::move(markers)), in_reasoning_(markers_->triggers.in_reasoning) {}
+ReplyScanner::ReplyScanner(std::shared_ptr<const GrammarTriggers> triggers)
+    : triggers_(std::move(triggers)), in_reasoning_(triggers_->in_reasoning) {}
 
 // The longest marker that begins there; one that only may do so goes before a shorter one that
 // does.
@@ -29,13 +29,13 @@ ReplyScanner::Found ReplyScanner::find_at(std::size_t at) const {
       num_partial = rest.size();
     }
   };
-  const GrammarTriggers& triggers = markers_->triggers;
+  const GrammarTriggers& triggers = *triggers_;
   if (in_reasoning_) {
     look_for(triggers.reasoning_end, Found::What::kReasoningEnd);
     if (is_fresh_) look_for(triggers.reasoning_begin, Found::What::kReasoningBegin);
   } else {
     if (is_fresh_) look_for(triggers.reasoning_begin, Found::What::kReasoningBegin);
-    for (const std::string& text : markers_->dropped) look_for(text, Found::What::kDropped);
+    for (const std::string& text : triggers.dropped) look_for(text, Found::What::kDropped);
     if (is_first_) {
       for (const auto& text : triggers.first_openings) look_for(text, Found::What::kOpening);
     }

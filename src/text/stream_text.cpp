@@ -8,18 +8,43 @@
 namespace lmtp::text {
 namespace {
 
+bool is_marked(const TokenDecoder::Options& options, TokenId token) {
+  return options.marked != nullptr &&
+         std::ranges::find(*options.marked, token) != options.marked->end();
+}
+
 bool is_left_out(const TokenDecoder::Options& options, TokenId token) {
-  if (!options.skip_special_tokens || !options.tokenizer->is_special(token)) return false;
-  return options.kept == nullptr || std::ranges::find(*options.kept, token) == options.kept->end();
+  return options.skip_special_tokens && options.tokenizer->is_special(token) &&
+         !is_marked(options, token);
 }
 
 }  // namespace
+
+std::string mark_special(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                         std::vector<TokenId>* special) {
+  const auto ids = tokenizer.encode_around(text, {});
+  std::string marked;
+  for (const TokenId id : ids ? *ids : std::vector<TokenId>()) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    if (!tokenizer.is_special(id) || bytes.empty()) continue;
+    const std::size_t at = text.find(bytes);
+    if (at == std::string_view::npos) continue;
+    marked.append(text.substr(0, at)).append(1, kSpecialBegin).append(bytes).append(1, kSpecialEnd);
+    text.remove_prefix(at + bytes.size());
+    if (special != nullptr) special->push_back(id);
+  }
+  return marked.append(text);
+}
 
 std::string TokenDecoder::push(TokenId token) {
   const tokenizer::Tokenizer& tokenizer = *options_.tokenizer;
   const std::string_view bytes = tokenizer.token_bytes(token);
   if (bytes.empty() || !left_out(token).empty()) return {};
   const bool is_first = std::exchange(options_.at_start, false);
+  if (is_marked(options_, token)) {
+    std::string text = decoder_.finish();
+    return text.append(1, kSpecialBegin).append(bytes).append(1, kSpecialEnd);
+  }
   return decoder_.push(is_first ? tokenizer.first_token_bytes(token) : bytes);
 }
 

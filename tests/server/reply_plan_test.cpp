@@ -117,12 +117,20 @@ void add_other_formats(std::vector<Format>& formats) {
   formats.push_back({"gemma",
                      {.opening = "<call>",
                       .call_begin = "<call>call:",
-                      .name_end = "{",
-                      .call_end = "}</call>",
+                      .call_end = "</call>",
                       .arguments = CallLayout::Arguments::kLoose,
                       .string_quote = "<escape>"},
                      "<call>call:weather{city:<escape>Rome (I)<escape>,days:3}</call>",
                      "<call>call:weather_at{city:<escape>Bonn<escape>}</call>"});
+  formats.push_back({"call_id",
+                     {.opening = "[TOOL_CALLS]",
+                      .call_begin = "[TOOL_CALLS]",
+                      .id_begin = "[CALL_ID]",
+                      .name_end = "[ARGS]",
+                      .call_end = ""},
+                     "[TOOL_CALLS]weather[CALL_ID]abc123456[ARGS]{\"city\": \"Rome (I)\", "
+                     "\"days\": 3}",
+                     "[TOOL_CALLS]weather_at[CALL_ID]abc123457[ARGS]{\"city\": \"Bonn\"}"});
   formats.push_back({"glm",
                      {.opening = "<tool_call>",
                       .separator = "\n",

@@ -26,8 +26,8 @@ std::string shown(const std::vector<ReplyScanner::Part>& parts) {
 }
 
 // In pieces of so many bytes; nothing comes after an opening.
-std::string scan(const ReplyScanner::Markers& markers, const std::string& text, std::size_t size) {
-  ReplyScanner scanner(std::make_shared<const ReplyScanner::Markers>(markers));
+std::string scan(const GrammarTriggers& markers, const std::string& text, std::size_t size) {
+  ReplyScanner scanner(std::make_shared<const GrammarTriggers>(markers));
   std::string out;
   for (std::size_t at = 0; at < text.size(); at += size) {
     if (scanner.has_stopped()) {
@@ -41,11 +41,11 @@ std::string scan(const ReplyScanner::Markers& markers, const std::string& text, 
   return out;
 }
 
-const ReplyScanner::Markers kMarkers{.triggers = {.reasoning_begin = "<think>",
-                                                  .reasoning_end = "</think>",
-                                                  .openings = {"<call>", "<call2>"},
-                                                  .first_openings = {"{\"name\": \"f\""}},
-                                     .dropped = {"<|start|>", "<|end|>"}};
+const GrammarTriggers kMarkers{.reasoning_begin = "<think>",
+                               .reasoning_end = "</think>",
+                               .openings = {"<call>", "<call2>"},
+                               .first_openings = {"{\"name\": \"f\""},
+                               .dropped = {"<|start|>", "<|end|>"}};
 
 TEST(ReplyScanner, ATextIsReadTheSameInPiecesOfEachSize) {
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -74,20 +74,20 @@ TEST(ReplyScanner, ATextIsReadTheSameInPiecesOfEachSize) {
 }
 
 TEST(ReplyScanner, ATextMayBeginInsideOfReasoning) {
-  ReplyScanner::Markers markers = kMarkers;
-  markers.triggers.in_reasoning = true;
+  GrammarTriggers markers = kMarkers;
+  markers.in_reasoning = true;
   EXPECT_EQ(scan(markers, "a</think>{\"name\": \"f\"", 3), "~a~|@{\"name\": \"f\"");
   EXPECT_EQ(scan(markers, "<think>a</think>b", 3), "~a~|b") << "which the model opens once more";
 }
 
 TEST(ReplyScanner, WhatIsHeldIsNoLongerThanAMarker) {
-  ReplyScanner scanner(std::make_shared<const ReplyScanner::Markers>(kMarkers));
+  ReplyScanner scanner(std::make_shared<const GrammarTriggers>(kMarkers));
   EXPECT_EQ(shown(scanner.push("abc <cal")), "abc ");
   EXPECT_EQ(shown(scanner.push("m")), "<calm");
 }
 
 TEST(ReplyScanner, AnOpeningMayEndAndMayBeNone) {
-  ReplyScanner scanner(std::make_shared<const ReplyScanner::Markers>(kMarkers));
+  ReplyScanner scanner(std::make_shared<const GrammarTriggers>(kMarkers));
   EXPECT_EQ(shown(scanner.push("a<call>b")), "a@<call>b");
   EXPECT_EQ(shown(scanner.resume(" c<call>")), " c@<call>");
   EXPECT_EQ(shown(scanner.reject("<call><call>d")), "<call>@<call>d");

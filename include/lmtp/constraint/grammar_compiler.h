@@ -42,12 +42,14 @@ struct ConstrainedStream {
 // asked again at each token, and the last one is left to be drawn. Where `stops` is given nothing
 // is forced, since what is put in ends no stream.
 //
+// end_ids: what ends the stream beside the model's own end tokens, for the triggers' min_tokens.
 // triggers: the grammar's, which compile() does not look at; none: it holds from the first token
 // on.
 Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>& grammar,
                                     std::span<const TokenId> generated,
                                     std::shared_ptr<StopChecker> stops,
-                                    const std::optional<GrammarTriggers>& triggers = {});
+                                    const std::optional<GrammarTriggers>& triggers = {},
+                                    std::vector<TokenId> end_ids = {});
 
 struct CompilerOptions {
   std::chrono::milliseconds timeout{10'000};  // of one grammar, from when it is asked for

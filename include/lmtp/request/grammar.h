@@ -25,6 +25,8 @@ struct GrammarTriggers {
   std::vector<std::string> openings = {};
   // The same, where nothing but white space stands before.
   std::vector<std::string> first_openings = {};
+  // Texts that belong to nothing, and after which reasoning may begin.
+  std::vector<std::string> dropped = {};
   bool repeats = false;  // after a text of the grammar more is free; else the stream ends there
 
   bool operator==(const GrammarTriggers&) const = default;
@@ -42,7 +44,7 @@ struct Grammar {
     kLark,        // a grammar in Lark's notation, with llguidance's extensions
     kGbnf,        // a grammar in llama.cpp's notation
     kLlguidance,  // llguidance's own JSON: {"grammars": [...]}
-    kFree,        // anything; for its triggers alone
+    kFree,        // anything; for its triggers alone, which have no openings
   };
 
   Kind kind = Kind::kRegex;

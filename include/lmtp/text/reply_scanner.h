@@ -27,13 +27,8 @@ class ReplyScanner {
     std::string bytes = {};
   };
 
-  // `dropped`: texts that belong to nothing, and after which reasoning may begin. `triggers` and
-  // `dropped` are shared by the texts of a request.
-  struct Markers {
-    GrammarTriggers triggers;
-    std::vector<std::string> dropped = {};
-  };
-  explicit ReplyScanner(std::shared_ptr<const Markers> markers);
+  // Shared by the texts of a request.
+  explicit ReplyScanner(std::shared_ptr<const GrammarTriggers> triggers);
 
   // What has become certain with these bytes: what may become a marker is held back. REQUIRES: it
   // has not stopped.
@@ -60,7 +55,7 @@ class ReplyScanner {
   std::vector<Part> scan();
   void pass(char byte);
 
-  std::shared_ptr<const Markers> markers_;
+  std::shared_ptr<const GrammarTriggers> triggers_;
   std::string held_;
   bool in_reasoning_;
   bool is_fresh_ = true;      // nothing but white space since the start, or the last marker

@@ -17,6 +17,15 @@
 
 namespace lmtp::text {
 
+// Bytes that no text has.
+inline constexpr char kSpecialBegin = '\xff';
+inline constexpr char kSpecialEnd = '\xfe';
+
+// The text with those marks around each special token that the tokenizer finds in it, and these
+// tokens, which are appended.
+std::string mark_special(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                         std::vector<TokenId>* special = nullptr);
+
 // Tokens to text that is certain by now. Owner: one stream; one thread.
 class TokenDecoder {
  public:
@@ -26,8 +35,9 @@ class TokenDecoder {
     // Nothing with text comes before the first token, which has then no space in front where
     // decode() takes that away.
     bool at_start = false;
-    // Special tokens that give text even so; null: none. Immutable.
-    std::shared_ptr<const std::vector<TokenId>> kept = nullptr;
+    // Special tokens whose text is given between kSpecialBegin and kSpecialEnd, so that no other
+    // token can look like one; null: none. Immutable.
+    std::shared_ptr<const std::vector<TokenId>> marked = nullptr;
   };
 
   explicit TokenDecoder(Options options) : options_(std::move(options)) {}

@@ -308,13 +308,19 @@ class NamedReader final : public ArgumentReader {
         quote_(is_python_ ? std::string() : layout.string_quote) {}
 
   State read(std::string& held, std::string& json) override {
-    const auto end = find_end(held);
-    if (!end) return State::kMore;
-    const auto read =
-        Literals(std::string_view(held).substr(0, *end), quote_).arguments(is_python_ ? '=' : ':');
+    if (!is_python_ && !held.empty() && held.front() != '{') return State::kWrong;
+    // Only what closes them can be their end.
+    const bool may_end = held.find_first_of(")]}", num_seen_) != std::string::npos;
+    num_seen_ = held.size();
+    if (!may_end) return State::kMore;
+    const std::size_t begin = is_python_ ? 0 : 1;
+    const auto found = find_end(std::string_view(held).substr(begin));
+    if (!found) return State::kMore;
+    const auto read = Literals(std::string_view(held).substr(begin, *found), quote_)
+                          .arguments(is_python_ ? '=' : ':');
     if (!read) return State::kWrong;
     json += *read;
-    held.erase(0, *end);
+    held.erase(0, *found + 2 * begin);
     return State::kDone;
   }
   std::unique_ptr<ArgumentReader> clone() const override {
@@ -359,6 +365,7 @@ class NamedReader final : public ArgumentReader {
 
   bool is_python_;
   std::string quote_;
+  std::size_t num_seen_ = 0;  // bytes, without their end
 };
 
 }  // namespace

@@ -49,6 +49,7 @@ class LarkWriter {
       start += (i == 0 ? "calls_" : " | calls_") + id;
       write_calls(layout_.calls[i], id);
     }
+    if (has_loose_) rule("any_object", " %json " + with_fixed_spaces(kAnyObject));
     return start + "\n" + rules_;
   }
 
@@ -129,9 +130,13 @@ class LarkWriter {
     body += literal(before + layout.name_end);
     const auto parameters = parameters_of(function);
     if (layout.arguments == Arguments::kJson) {
-      body += " arguments_" + id;
-      rule("arguments_" + id,
-           " %json " + with_fixed_spaces(function.is_loose ? kAnyObject : function.parameters));
+      if (!function.is_loose) {
+        body += " arguments_" + id;
+        rule("arguments_" + id, " %json " + with_fixed_spaces(function.parameters));
+      } else {
+        body += " any_object";
+        has_loose_ = true;
+      }
     } else if (layout.arguments == Arguments::kTagged) {
       body += write_tagged(layout, parameters, !function.is_loose, id);
     } else {
@@ -144,13 +149,17 @@ class LarkWriter {
   std::string write_tagged(const text::CallLayout& layout, const std::vector<Parameter>& parameters,
                            bool keeps_schema, const std::string& id) {
     std::string body;
+    std::string any;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (!is_told_apart(layout, parameters[i].name)) continue;
       const std::string one = id + "_" + std::to_string(i);
       body += " argument_" + one + (parameters[i].is_required && keeps_schema ? "" : "?");
+      any += (any.empty() ? " argument_" : " | argument_") + one;
       write_argument(layout, parameters[i], keeps_schema, one);
     }
-    return body;
+    if (layout.argument_separator.empty() || any.empty()) return body;
+    rule("any_" + id, any);  // in any order
+    return " (any_" + id + " (" + literal(layout.argument_separator) + " any_" + id + ")*)?";
   }
 
   static bool is_told_apart(const text::CallLayout& layout, const std::string& name) {
@@ -173,63 +182,135 @@ class LarkWriter {
       value += ")";
     } else if (parameter.is_json) {
       const bool has_schema = keeps_schema && !parameter.schema.empty();
-      value = " %json " + (has_schema ? with_fixed_spaces(parameter.schema) : std::string("{}")) +
-              " " + literal(layout.argument_end);
+      value = " %json " + (has_schema ? with_fixed_spaces(parameter.schema) : any_json()) + " " +
+              literal(layout.argument_end);
     } else {
-      value = " text_" + id;
-      std::string end;
-      append_json_string(layout.argument_end, end);
-      rules_ += "text_" + id + "[suffix=" + end + "]: /(?s:.*)/\n";
+      value = text_before(layout.argument_end, id);
     }
-    rule("argument_" + id, literal(layout.argument_begin + parameter.name + name_end) + value);
+    const std::string name = layout.argument_begin + parameter.name;
+    std::string body = literal(name + name_end) + value;
+    // A form that tells texts from others: it may be either.
+    const bool is_either = !parameter.is_text && !parameter.is_json;
+    if (is_either && !layout.string_name_end.empty()) {
+      body = literal(name + layout.string_name_end) + value + " |" +
+             literal(name + layout.argument_name_end) + " %json " + any_json() +
+             literal(layout.argument_end);
+    }
+    rule("argument_" + id, body);
   }
 
-  // name=value, ... or name:value,...
+  static std::string any_json() {
+    return R"({"x-guidance": {"whitespace_flexible": false, "item_separator": ", ", )"
+           R"("key_separator": ": "}})";
+  }
+
+  // Any text up to this one, and this one. A special token ends it by itself: none of its bytes is
+  // text.
+  std::string text_before(const std::string& end, const std::string& id) {
+    const std::string closing = literal(end);
+    if (closing.starts_with(" <[")) {
+      rule("text_" + id, " /(?s:.*)/");
+      return " text_" + id + closing;
+    }
+    std::string quoted;
+    append_json_string(end, quoted);
+    rules_ += "text_" + id + "[suffix=" + quoted + "]: /(?s:.*)/\n";
+    return " text_" + id;
+  }
+
+  // name=value, ... or {name:value,...}
   std::string write_named(const text::CallLayout& layout, const std::vector<Parameter>& parameters,
                           const std::string& id);
+  std::string value_of(const text::CallLayout& layout, const Parameter& parameter,
+                       const std::string& id) const;
+  void write_values(const text::CallLayout& layout, const std::string& id);
 
   const text::ReplyLayout& layout_;
   const OfferedTools& tools_;
   const tokenizer::Tokenizer& tokenizer_;
   std::string rules_;
+  bool has_loose_ = false;
 };
 
+// In the order of the schema, the required ones and any of the others.
 std::string LarkWriter::write_named(const text::CallLayout& layout,
                                     const std::vector<Parameter>& parameters,
                                     const std::string& id) {
   const bool is_python = layout.arguments == Arguments::kPython;
-  const std::string quote = is_python ? "" : literal(layout.string_quote);
-  std::string names;
+  const std::string comma = is_python ? R"( ", ")" : R"( ",")";
+  std::vector<const Parameter*> named;
   for (const Parameter& parameter : parameters) {
-    const bool is_name = std::ranges::all_of(parameter.name, [](char c) {
+    const bool is_name = !parameter.name.empty() && std::ranges::all_of(parameter.name, [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
     });
-    if (!is_name || parameter.name.empty()) continue;
-    names += (names.empty() ? "" : " |") + literal(parameter.name);
+    if (is_name) named.push_back(&parameter);
   }
-  if (names.empty()) return {};
-  rule("name_" + id, names);
-  rule("named_" + id, " name_" + id + (is_python ? R"( "=" )" : R"( ":" )") + "value_" + id);
-  const std::string body =
-      " (named_" + id + " (" + (is_python ? R"(", ")" : R"(",")") + " named_" + id + ")*)?";
-  const std::string value = "value_" + id;
-  const std::string comma = is_python ? R"(", ")" : R"(",")";
-  const std::string list = R"("[" ()" + value + " (" + comma + " " + value + R"()*)? "]")";
-  const std::string number = R"(/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/)";
-  if (is_python) {
-    rule(value, R"( /"([^"\\\n]|\\.)*"/ | /'([^'\\\n]|\\.)*'/ | "True" | "False" | "None" | )" +
-                    number + " | " + list + R"( | "{" (pair_)" + id + " (" + comma + " pair_" + id +
-                    R"()*)? "}")");
-    rule("pair_" + id, R"( (/"([^"\\\n]|\\.)*"/ | /'([^'\\\n]|\\.)*'/) ": " )" + value);
-    return body;
+  if (named.empty()) return is_python ? "" : R"( "{}")";
+  write_values(layout, id);
+  // first: nothing is written yet; more: a comma goes before the next one.
+  bool is_optional = true;
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    const std::string number = id + "_" + std::to_string(i);
+    const std::string next = id + "_" + std::to_string(i + 1);
+    const bool is_last = i + 1 == named.size();
+    const std::string more = is_last ? "" : " more_" + next;
+    is_optional = is_optional && !named[i]->is_required;
+    rule("named_" + number,
+         literal(named[i]->name + (is_python ? "=" : ":")) + value_of(layout, *named[i], id));
+    const std::string with = comma + " named_" + number;
+    rule("more_" + number, (named[i]->is_required ? with : " (" + with + ")?") + more);
+    const bool may_skip = !named[i]->is_required && !is_last;
+    rule("first_" + number,
+         " named_" + number + more + (may_skip ? " | first_" + next : std::string()));
   }
-  std::string end;
-  append_json_string(layout.string_quote, end);
-  rules_ += "text_" + id + "[suffix=" + end + "]: /(?s:.*)/\n";
-  rule(value, quote + " text_" + id + R"( | "true" | "false" | "null" | )" + number + " | " + list +
-                  R"( | "{" (pair_)" + id + " (" + comma + " pair_" + id + R"()*)? "}")");
-  rule("pair_" + id, R"( /[A-Za-z_][A-Za-z0-9_\-]*/ ":" )" + value);
-  return body;
+  const std::string body = is_optional ? " (first_" + id + "_0)?" : " first_" + id + "_0";
+  return is_python ? body : R"( "{")" + body + R"( "}")";
+}
+
+std::string LarkWriter::value_of(const text::CallLayout& layout, const Parameter& parameter,
+                                 const std::string& id) const {
+  const bool is_python = layout.arguments == Arguments::kPython;
+  if (!parameter.texts.empty()) {
+    std::string texts;
+    for (const std::string& text : parameter.texts) {
+      std::string quoted;
+      append_json_string(text, quoted);
+      texts += (texts.empty() ? " (" : " |") +
+               literal(is_python ? quoted : layout.string_quote + text + layout.string_quote);
+    }
+    return texts + ")";
+  }
+  if (parameter.is_text) return " text_value_" + id;
+  const auto schema = parse_ordered_json(parameter.schema, "schema");
+  const bool has_schema = schema && schema->is_object();
+  if (has_schema && has_type(*schema, "integer")) return " /-?(0|[1-9][0-9]{0,17})/";
+  if (has_schema && has_type(*schema, "number")) return " number_" + id;
+  if (has_schema && has_type(*schema, "boolean")) {
+    return is_python ? R"( ("True" | "False"))" : R"( ("true" | "false"))";
+  }
+  if (has_schema && has_type(*schema, "array")) return " list_" + id;
+  if (has_schema && has_type(*schema, "object")) return " object_" + id;
+  return " value_" + id;
+}
+
+// Values of any kind, as Python or Gemma write them.
+void LarkWriter::write_values(const text::CallLayout& layout, const std::string& id) {
+  const bool is_python = layout.arguments == Arguments::kPython;
+  const std::string comma = is_python ? R"( ", ")" : R"( ",")";
+  const std::string value = " value_" + id;
+  const std::string python_text = R"x((/"([^"\\\n]|\\.)*"/ | /'([^'\\\n]|\\.)*'/))x";
+  const std::string key =
+      is_python ? " " + python_text + R"( ": ")" : R"( /[A-Za-z_][A-Za-z0-9_\-]*/ ":")";
+  rule("text_value_" + id,
+       is_python ? " " + python_text
+                 : literal(layout.string_quote) + text_before(layout.string_quote, id));
+  rule("number_" + id, R"( /-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,3})?/)");
+  rule("list_" + id, R"( "[" ()" + value + " (" + comma + value + R"()*)? "]")");
+  rule("object_" + id, R"( "{" (pair_)" + id + " (" + comma + " pair_" + id + R"()*)? "}")");
+  rule("pair_" + id, key + value);
+  rule("value_" + id,
+       " text_value_" + id + " | number_" + id + " | list_" + id + " | object_" + id +
+           (is_python ? R"( | "True" | "False" | "None")" : R"( | "true" | "false" | "null")"));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ Result<void> constrain(const std::shared_ptr<const constraint::CompiledGrammar>&
   const std::span<const TokenId> prompt(request.prompt);
   auto stream =
       constraint::constrain(grammar, prompt.last(static_cast<std::size_t>(request.num_resumed)),
-                            std::move(request.stops), triggers);
+                            std::move(request.stops), triggers, request.params.stop_token_ids);
   if (!stream) return stream.error();
   request.mask_source = std::move(stream->mask_source);
   request.stops = std::move(stream->stops);
@@ -117,7 +117,9 @@ Intake::Progress Intake::advance(const Requester& from) {
   }
   if (needs_.grammar) {
     if (grammar_ == nullptr) return compile_later(from);
-    if ((*encoded_)->retry != nullptr) {
+    const bool is_of_grammar =
+        (*grammar_)->ok() || (*grammar_)->error().code == ErrorCode::kInvalid;
+    if ((*encoded_)->retry != nullptr && is_of_grammar) {
       if (auto other = (*encoded_)->retry->next((*grammar_)->ok())) {
         needs_.grammar = std::move(other);
         return compile_later(from);

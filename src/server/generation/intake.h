@@ -67,8 +67,8 @@ Error overloaded(const std::string& what);
 class GrammarRetry {
  public:
   virtual ~GrammarRetry() = default;
-  // What to compile next, after the last one did or did not; nothing: that one is the answer, be it
-  // its error.
+  // What to compile next, after the last one was; nothing: that one is the answer, be it its error,
+  // which is not handed in where it says nothing of the grammar.
   virtual std::optional<Grammar> next(bool has_compiled) = 0;
 };
 

@@ -7,6 +7,7 @@
 
 #include "argument_readers.h"
 #include "fresh.h"
+#include "lmtp/text/stream_text.h"
 #include "reply_formats.h"
 
 namespace lmtp::server {
@@ -26,7 +27,7 @@ struct Function {
 struct Known {
   text::ReplyLayout layout;
   std::vector<Function> functions;
-  std::shared_ptr<const ReplyScanner::Markers> markers;
+  std::shared_ptr<const GrammarTriggers> triggers;
   bool begins_with_call = false;  // after its reasoning
 };
 
@@ -37,9 +38,9 @@ void erase_spaces(std::string& text) {
 class LayoutReader final : public ReplyReader {
  public:
   explicit LayoutReader(std::shared_ptr<const Known> known)
-      : known_(std::move(known)), scanner_(known_->markers) {
+      : known_(std::move(known)), scanner_(known_->triggers) {
     if (known_->begins_with_call && !scanner_.in_reasoning() &&
-        known_->markers->triggers.reasoning_begin.empty()) {
+        known_->triggers->reasoning_begin.empty()) {
       stage_ = Stage::kOpening;
     }
   }
@@ -50,12 +51,14 @@ class LayoutReader final : public ReplyReader {
         layout_(other.layout_),
         function_(other.function_),
         id_(other.id_),
+        ids_(other.ids_),
         held_(other.held_),
         spaces_(other.spaces_),
         num_calls_(other.num_calls_),
         has_text_(other.has_text_),
         has_reasoning_(other.has_reasoning_),
         was_marked_(other.was_marked_),
+        in_special_(other.in_special_),
         arguments_(other.arguments_ == nullptr ? nullptr : other.arguments_->clone()) {}
 
   void read(std::string text, const TokenEvent& token, bool /*is_special*/,
@@ -92,7 +95,7 @@ class LayoutReader final : public ReplyReader {
           add_text(std::move(part.bytes), events);
           break;
         case ReplyScanner::Kind::kReasoning:
-          add_reasoning(std::move(part.bytes), events);
+          add_reasoning(part.bytes, events);
           break;
         case ReplyScanner::Kind::kReasoningEnd:
           spaces_.clear();
@@ -108,9 +111,10 @@ class LayoutReader final : public ReplyReader {
 
   // White space before and after calls and reasoning is theirs.
   void add_text(std::string text, ReplyEvents& events) {
+    if (!known_->begins_with_call || num_calls_ > 0) text = without_special(text);
     if (known_->begins_with_call && num_calls_ == 0) {  // what reasoning may have preceded
       held_ += text;
-      erase_spaces(held_);
+      if (!may_begin(held_)) erase_spaces(held_);
       if (!held_.empty()) stage_ = Stage::kOpening;
       return;
     }
@@ -122,11 +126,31 @@ class LayoutReader final : public ReplyReader {
       spaces_.clear();
       was_marked_ = false;
     }
-    has_text_ = true;
+    has_text_ = has_text_ || !text.empty();
     emit_text(std::move(text), events);
   }
 
-  static void emit_text(std::string text, ReplyEvents& events) {
+  // Whether calls may begin so.
+  bool may_begin(std::string_view text) const {
+    return std::ranges::any_of(known_->layout.calls, [&](const CallLayout& layout) {
+      const std::string begin = layout.section_begin + layout.call_begin;
+      return begin.starts_with(text.substr(0, begin.size()));
+    });
+  }
+
+  // Without what special tokens have left.
+  std::string without_special(std::string_view text) {
+    std::string out;
+    for (const char byte : text) {
+      if (byte == text::kSpecialBegin) in_special_ = true;
+      if (!in_special_) out += byte;
+      if (byte == text::kSpecialEnd) in_special_ = false;
+    }
+    return out;
+  }
+
+  void emit_text(std::string text, ReplyEvents& events) {
+    if (text.empty()) return;
     auto* const last = events.empty() ? nullptr : std::get_if<Content>(&events.back());
     if (last != nullptr) {
       last->text += text;
@@ -135,8 +159,8 @@ class LayoutReader final : public ReplyReader {
     }
   }
 
-  void add_reasoning(std::string text, ReplyEvents& events) {
-    spaces_ += text;
+  void add_reasoning(const std::string& text, ReplyEvents& events) {
+    spaces_ += without_special(text);
     if (!has_reasoning_) erase_spaces(spaces_);
     const std::size_t last = spaces_.find_last_not_of(kSpaces);
     if (last == std::string::npos) return;
@@ -257,7 +281,9 @@ class LayoutReader final : public ReplyReader {
     std::string id = std::exchange(id_, {});
     if (has_index) id = "functions." + function_ + held_.substr(0, at);
     if (!layout_->id_begin.empty()) id = held_.substr(begin.size(), at - begin.size());
-    if (id.empty()) id = fresh_call_id();
+    // A model may give two calls the same one.
+    if (id.empty() || std::ranges::find(ids_, id) != ids_.end()) id = fresh_call_id();
+    ids_.push_back(id);
     held_.erase(0, at + layout_->name_end.size());
     stage_ = Stage::kArguments;
     ++num_calls_;
@@ -284,7 +310,7 @@ class LayoutReader final : public ReplyReader {
     const std::string held = std::exchange(held_, {});
     if (!scanner_.has_stopped()) {
       has_text_ = true;
-      emit_text(held, events);
+      emit_text(without_special(held), events);
     } else {
       take(scanner_.reject(held), events);
     }
@@ -339,10 +365,16 @@ class LayoutReader final : public ReplyReader {
     // The token that closes a call may end the reply, without text of its own.
     if (stage_ == Stage::kClosing && held_.empty() && reason == FinishReason::kStop) {
       events.emplace_back(CallEnds{});
-    } else if (stage_ == Stage::kOpening || stage_ == Stage::kName) {
-      emit_text(std::exchange(held_, {}), events);
     } else if (stage_ == Stage::kText) {
       take(scanner_.finish(), events);
+    }
+    // What a text without openings may have begun is content; else it is a piece of the form.
+    const bool has_opening =
+        std::ranges::any_of(known_->layout.calls, [&](const CallLayout& layout) {
+          return !layout.opening.empty() && held_.starts_with(layout.opening);
+        });
+    if (stage_ == Stage::kOpening && !has_opening) {
+      emit_text(without_special(std::exchange(held_, {})), events);
     }
     // All that there is.
     if (!has_text_ && num_calls_ == 0 && !was_marked_ && !spaces_.empty() &&
@@ -357,12 +389,14 @@ class LayoutReader final : public ReplyReader {
   const CallLayout* layout_ = nullptr;  // of the call; known_'s
   std::string function_ = {};
   std::string id_ = {};  // as the model calls it
+  std::vector<std::string> ids_ = {};
   std::string held_ = {};
   std::string spaces_ = {};  // that may be the edge of calls or reasoning
   int num_calls_ = 0;
   bool has_text_ = false;
   bool has_reasoning_ = false;
   bool was_marked_ = false;  // calls or reasoning have ended, and no text has followed
+  bool in_special_ = false;  // what is left of a special token's text
   std::unique_ptr<ArgumentReader> arguments_ = nullptr;
 };
 
@@ -377,8 +411,7 @@ ReplyFormat make_format(const text::ReplyLayout& layout, const OfferedTools& too
         {function.name, std::make_shared<const std::vector<Parameter>>(parameters_of(function))});
   }
   known->begins_with_call = !tools.functions.empty() && tools.choice != OfferedTools::Choice::kAuto;
-  known->markers = std::make_shared<const ReplyScanner::Markers>(
-      ReplyScanner::Markers{std::move(triggers), layout.dropped});
+  known->triggers = std::make_shared<const GrammarTriggers>(std::move(triggers));
   return [known = std::shared_ptr<const Known>(std::move(known))] {
     return std::make_unique<LayoutReader>(known);
   };

@@ -25,9 +25,10 @@ struct ForcedCalls {
 // A text that ends before it can be told which call it is, is content.
 ReplyFormat make_format(ForcedCalls calls);
 
-// Texts of a model whose way to write calls and reasoning is known. `triggers`: of the stream's
-// grammar; where a call is forced, the text begins with one. No call is made of a function that is
-// not among `tools`; without any, all but the reasoning is content.
+// Texts of a model whose way to write calls and reasoning is known. `layout` and `triggers`, which
+// are the stream's grammar's, have the marks of text::mark_special(), as the texts do; what is left
+// of marked text is none of the reply. Where a call is forced, the text begins with one. No call is
+// made of a function that is not among `tools`; without any, all but the reasoning is content.
 ReplyFormat make_format(const text::ReplyLayout& layout, const OfferedTools& tools,
                         GrammarTriggers triggers);
 

@@ -7,7 +7,9 @@
 
 #include "call_grammar.h"
 #include "forced_calls.h"
+#include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/text/reply_layout.h"
+#include "lmtp/text/stream_text.h"
 #include "reply_formats.h"
 #include "unknown_keys.h"
 
@@ -55,13 +57,45 @@ std::vector<std::string> markers_of(const ReplyLayout& layout) {
   }
   for (const CallLayout& call : layout.calls) {
     for (const auto& text :
-         {call.section_begin, call.separator, call.section_end, call.call_begin, call.name_end,
-          call.call_end, call.argument_begin, call.argument_name_end, call.string_name_end,
-          call.argument_separator, call.argument_end, call.string_quote}) {
+         {call.section_begin, call.separator, call.section_end, call.call_begin, call.name_begin,
+          call.index_begin, call.id_begin, call.name_end, call.call_end, call.argument_begin,
+          call.argument_name_end, call.string_name_end, call.argument_separator, call.argument_end,
+          call.string_quote}) {
       if (!text.empty()) markers.push_back(text);
     }
   }
   return markers;
+}
+
+void mark(const tokenizer::Tokenizer& tokenizer, std::string& text) {
+  text = text::mark_special(tokenizer, text);
+}
+
+ReplyLayout marked(ReplyLayout layout, const tokenizer::Tokenizer& tokenizer) {
+  for (CallLayout& call : layout.calls) {
+    for (std::string* text :
+         {&call.opening, &call.section_begin, &call.separator, &call.section_end, &call.call_begin,
+          &call.name_begin, &call.index_begin, &call.id_begin, &call.name_end, &call.call_end,
+          &call.argument_begin, &call.argument_name_end, &call.string_name_end,
+          &call.argument_separator, &call.argument_end, &call.string_quote}) {
+      mark(tokenizer, *text);
+    }
+  }
+  return layout;
+}
+
+GrammarTriggers marked(GrammarTriggers triggers, const tokenizer::Tokenizer& tokenizer) {
+  mark(tokenizer, triggers.reasoning_begin);
+  mark(tokenizer, triggers.reasoning_end);
+  for (auto* texts : {&triggers.openings, &triggers.first_openings, &triggers.dropped}) {
+    for (std::string& text : *texts) mark(tokenizer, text);
+  }
+  return triggers;
+}
+
+// How a model is made to write a call of which it is not known how it does by itself.
+CallLayout json_layout() {
+  return {.call_begin = R"({"name": ")", .name_end = R"(", "arguments": )", .call_end = "}"};
 }
 
 bool is_schema(const Grammar& grammar) {
@@ -116,6 +150,7 @@ class CallGrammars final : public GrammarRetry {
   using Clock = std::chrono::steady_clock;
   enum class Stage { kAll, kEach, kSome, kNone };
   static constexpr std::chrono::seconds kEachMax{2};  // for all of them
+  static constexpr std::size_t kEachNumMax = 64;      // so that other grammars stay known
 
   void loosen(OfferedFunction& function) {
     if (function.is_strict || std::exchange(function.is_loose, true)) return;
@@ -130,7 +165,7 @@ class CallGrammars final : public GrammarRetry {
 
   std::optional<Grammar> each() {
     while (at_ < tools_.functions.size() && tools_.functions[at_].is_strict) ++at_;
-    const bool takes_long = Clock::now() - begin_ > kEachMax;
+    const bool takes_long = Clock::now() - begin_ > kEachMax || at_ >= kEachNumMax;
     if (at_ < tools_.functions.size() && !takes_long) {
       return Grammar{Grammar::Kind::kJsonSchema, tools_.functions[at_].parameters};
     }
@@ -159,8 +194,10 @@ class Planner {
         reasoning_(reasoning_of(layout_, prompt, wishes.begun)) {}
 
   ReplyPlan plan() && {
-    const OfferedTools tools = wishes_.tools.value_or(OfferedTools());
+    OfferedTools tools = wishes_.tools.value_or(OfferedTools());
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
+    if (is_auto && !constraint::grammar_support()) tools.functions.clear();
+    if (!is_auto && layout_.calls.empty() && layout_.reasoning) layout_.calls = {json_layout()};
     // Any other grammar of the content leaves no room for calls.
     const bool has_room = !wishes_.grammar || is_schema(*wishes_.grammar);
     plan_.grammar = wishes_.grammar;
@@ -193,12 +230,18 @@ class Planner {
 
   void add_calls(const OfferedTools& tools) {
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
-    const GrammarTriggers triggers = is_auto ? call_triggers(layout_, tools) : GrammarTriggers();
+    GrammarTriggers triggers = is_auto ? call_triggers(layout_, tools) : GrammarTriggers();
     std::optional<GrammarTriggers> for_grammar;
     if (is_auto && !wishes_.grammar) for_grammar = with_reasoning(triggers);
     if (!is_auto || wishes_.grammar) for_grammar = reasoning_triggers();
-    auto grammars = std::make_unique<CallGrammars>(model_.reply_layout, tools, *model_.tokenizer,
-                                                   wishes_.grammar, for_grammar);
+    if (wishes_.grammar) {  // a call is all of the text then
+      triggers.first_openings.insert(triggers.first_openings.end(), triggers.openings.begin(),
+                                     triggers.openings.end());
+      triggers.openings.clear();
+    }
+    auto grammars =
+        std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_), tools,
+                                       *model_.tokenizer, wishes_.grammar, for_grammar);
     plan_.grammar = grammars->grammar();
     if (is_auto) plan_.retry = std::move(grammars);
     read_by_layout(tools, triggers);
@@ -208,6 +251,7 @@ class Planner {
     triggers.reasoning_begin = reasoning_.reasoning_begin;
     triggers.reasoning_end = reasoning_.reasoning_end;
     triggers.in_reasoning = reasoning_.in_reasoning;
+    triggers.dropped = layout_.dropped;
     triggers.reasoning_tokens_max = wishes_.reasoning_tokens_max;
     triggers.min_tokens = reasoning_.reasoning_end.empty() ? 0 : wishes_.min_tokens;
     return triggers;
@@ -221,20 +265,24 @@ class Planner {
 
   void read_by_layout(const OfferedTools& tools, const GrammarTriggers& triggers) {
     plan_.markers = markers_of(layout_);
-    plan_.format = make_format(layout_, tools, with_reasoning(triggers));
+    const tokenizer::Tokenizer& tokenizer = **model_.tokenizer;
+    plan_.format =
+        make_format(marked(layout_, tokenizer), tools, marked(with_reasoning(triggers), tokenizer));
   }
 
   // What constrains the reply begins after its reasoning.
   void add_reasoning() {
-    plan_.counts_min_tokens = wishes_.min_tokens > 0;
+    plan_.counts_min_tokens = wishes_.min_tokens > 0 && constraint::grammar_support().ok();
     const bool needs_grammar =
         wishes_.reasoning_tokens_max >= 0 || wishes_.min_tokens > 0 || wishes_.has_stop_strings;
-    if (!plan_.grammar && needs_grammar) plan_.grammar = Grammar{Grammar::Kind::kFree};
+    if (!plan_.grammar && needs_grammar && constraint::grammar_support()) {
+      plan_.grammar = Grammar{Grammar::Kind::kFree};
+    }
     if (plan_.grammar && !plan_.grammar->triggers) plan_.grammar->triggers = reasoning_triggers();
   }
 
   const registry::ReadyModel& model_;
-  const ReplyLayout& layout_;
+  ReplyLayout layout_;
   const ReplyWishes& wishes_;
   const GrammarTriggers reasoning_;
   ReplyPlan plan_;

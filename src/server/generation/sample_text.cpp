@@ -1,7 +1,6 @@
 #include "sample_text.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -33,12 +32,7 @@ namespace {
 std::shared_ptr<const std::vector<TokenId>> special_tokens_of(
     const std::vector<std::string>& texts, const tokenizer::Tokenizer& tokenizer) {
   std::vector<TokenId> special;
-  for (const std::string& text : texts) {
-    const auto ids = tokenizer.encode_around(text, {});
-    if (!ids) continue;
-    std::ranges::copy_if(*ids, std::back_inserter(special),
-                         [&](TokenId id) { return tokenizer.is_special(id); });
-  }
+  for (const std::string& text : texts) (void)text::mark_special(tokenizer, text, &special);
   if (special.empty()) return nullptr;
   return std::make_shared<const std::vector<TokenId>>(std::move(special));
 }

@@ -345,8 +345,10 @@ void OpenAiAnswer::write_choice(Choice& choice, std::size_t index, JsonWriter& j
   choice.pending.lists.take(json);
   const std::string& prompt_ids = prompts_[index / num_answers()].ids;
   if (!choice.is_begun && !prompt_ids.empty()) json.raw_field("prompt_token_ids", prompt_ids);
-  const bool calls =
-      !choice.calls.empty() && choice.calls.back().is_whole && !options_.call_is_chosen;
+  const bool is_whole = std::ranges::all_of(choice.calls, &Call::is_whole);
+  const bool calls = !choice.calls.empty() && is_whole && !options_.call_is_chosen;
+  // A stop string may have cut a call.
+  if (!is_whole && choice.reason == FinishReason::kStop) choice.reason = FinishReason::kLength;
   json.raw_field("finish_reason", calls && choice.reason == FinishReason::kStop
                                       ? R"("tool_calls")"
                                       : reason_json(choice.reason));

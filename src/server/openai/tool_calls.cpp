@@ -35,10 +35,13 @@ std::optional<OfferedFunction> function_of(const OrderedJson& tool, SchemaReadin
   if (given != function->end() && given->is_object()) parameters = *given;
   parameters.emplace("type", "object");  // arguments of a function are one
   const auto strict = function->find("strict");
+  const bool is_object = parameters["type"] == "object";
+  if (!is_object) parameters = {{"type", "object"}};
   const bool is_lax = strict != function->end() && *strict == false;
   if (reading == SchemaReading::kAsMeant && !is_lax) read_schema_as_meant(parameters);
   OfferedFunction read{name->get<std::string>(), with_fixed_spaces(parameters.dump())};
   read.is_strict = strict != function->end() && *strict == true;
+  read.is_loose = !is_object;
   return is_tool_name(read.name) ? std::optional(std::move(read)) : std::nullopt;
 }
 
@@ -137,6 +140,15 @@ std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& gi
   tools.functions = read_functions(fields, given, reading);
   if (fields.failed()) return std::nullopt;
   if (choice != nullptr) read_choice(fields, *choice, tools);
+  for (const OfferedFunction& function : tools.functions) {
+    if (!function.is_loose ||
+        (!function.is_strict && tools.choice == OfferedTools::Choice::kAuto)) {
+      continue;
+    }
+    fields.fail("tools", "'" + function.name +
+                             "' has parameters that are no object, which no call can have; allowed "
+                             "is a schema of an object");
+  }
   return tools;
 }
 

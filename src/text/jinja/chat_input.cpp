@@ -41,7 +41,9 @@ void check_parts(const std::string& where, const Sequence& parts) {
   for (std::size_t i = 0; i < parts.items.size(); ++i) {
     const Dict* part = dict_in(&parts.items[i]);
     const jinja::Text* type = part == nullptr ? nullptr : text_in(part->find("type"));
-    const bool is_text = type != nullptr && *type == U"text" && text_in(part->find("text"));
+    const bool is_text = type != nullptr &&
+                         (*type == U"text" || *type == U"input_text" || *type == U"output_text") &&
+                         text_in(part->find("text"));
     if (is_text) continue;
     throw BadMessages(where + "[" + std::to_string(i) +
                       "]: is no text; allowed are parts {\"type\": \"text\", \"text\": TEXT}");
