@@ -301,7 +301,9 @@ GrammarTriggers FieldReader::triggers(simdjson::dom::element given) {
     fail(kWhere, seen(given) + "; allowed is an object");
     return triggers;
   }
-  for (const auto& [key, json] : object) {
+  for (const auto& member : object) {
+    const std::string_view key = member.key;
+    const simdjson::dom::element json = member.value;
     const std::string where = std::string(kWhere) + "." + shortened(key, kShownKeyBytes);
     const FieldValue value = field_value(json);
     const auto text = [&] { return as_short_text(where, value, kOpeningBytesMax); };
