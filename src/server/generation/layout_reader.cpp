@@ -16,7 +16,7 @@ namespace {
 using text::CallLayout;
 using text::ReplyScanner;
 
-constexpr std::string_view kSpaces = " \t\r\n";
+constexpr std::string_view kEdgeSpaces = " \t\r\n";
 
 struct Function {
   std::string name;
@@ -32,7 +32,7 @@ struct Known {
 };
 
 void erase_spaces(std::string& text) {
-  text.erase(0, std::min(text.find_first_not_of(kSpaces), text.size()));
+  text.erase(0, std::min(text.find_first_not_of(kEdgeSpaces), text.size()));
 }
 
 class LayoutReader final : public ReplyReader {
@@ -120,7 +120,7 @@ class LayoutReader final : public ReplyReader {
     }
     if (was_marked_ || !has_text_) {
       spaces_ += text;
-      const std::size_t begin = spaces_.find_first_not_of(kSpaces);
+      const std::size_t begin = spaces_.find_first_not_of(kEdgeSpaces);
       if (begin == std::string::npos) return;
       text = was_marked_ ? spaces_.substr(begin) : std::exchange(spaces_, {});
       spaces_.clear();
@@ -162,7 +162,7 @@ class LayoutReader final : public ReplyReader {
   void add_reasoning(const std::string& text, ReplyEvents& events) {
     spaces_ += without_special(text);
     if (!has_reasoning_) erase_spaces(spaces_);
-    const std::size_t last = spaces_.find_last_not_of(kSpaces);
+    const std::size_t last = spaces_.find_last_not_of(kEdgeSpaces);
     if (last == std::string::npos) return;
     has_reasoning_ = true;
     events.emplace_back(Reasoning{spaces_.substr(0, last + 1)});

@@ -19,10 +19,10 @@ namespace {
 using text::CallLayout;
 using text::ReplyLayout;
 
-constexpr std::string_view kSpaces = " \t\r\n";
+constexpr std::string_view kEndSpaces = " \t\r\n";
 
 std::string_view without_spaces_at_end(std::string_view text) {
-  const std::size_t last = text.find_last_not_of(kSpaces);
+  const std::size_t last = text.find_last_not_of(kEndSpaces);
   return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
 }
 
