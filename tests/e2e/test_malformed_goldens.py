@@ -27,6 +27,7 @@ MASKS = [
     (r'"top_logprobs": \{[^}]*\}', '"top_logprobs": ...'),
     (r'("code": "overloaded".*"retry_after_ms": )\d+', r"\1..."),  # by how long others took
     (r"lmtp-serve/[^\r]+", "lmtp-serve/VERSION"),
+    (r"X-Request-Id: [^\r]+\r\n", ""),
 ]
 
 

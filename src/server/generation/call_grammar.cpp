@@ -179,7 +179,7 @@ class LarkWriter {
       for (const std::string& text : parameter.texts) {
         value += (value.empty() ? " (" : " |") + literal(text + layout.argument_end);
       }
-      value += ")";
+      value += ')';
     } else if (parameter.is_json) {
       const bool has_schema = keeps_schema && !parameter.schema.empty();
       value = " %json " + (has_schema ? with_fixed_spaces(parameter.schema) : any_json()) + " " +

@@ -70,6 +70,7 @@ Prompt
   messages! Message[]
   tools Tool[]
   chat_template_kwargs object
+  reasoning_effort string
   add_generation_prompt, continue_final_message boolean
 
 Message
@@ -91,7 +92,6 @@ ChatRequest: CommonRequest, Prompt
   top_logprobs 0..1024
   tool_choice 'none'|'auto'|'required'|object
   parallel_tool_calls, include_reasoning boolean
-  reasoning_effort string
   thinking_token_budget 0..
   functions, audio, web_search_options, chat_template nothing
   function_call 'none'|'auto'
@@ -102,6 +102,7 @@ TokenizeRequest
   messages Message[]
   tools Tool[]
   chat_template_kwargs object
+  reasoning_effort string
   add_generation_prompt, continue_final_message, add_special_tokens, return_token_strs boolean
 
 DetokenizeRequest
