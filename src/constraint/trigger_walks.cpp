@@ -16,21 +16,6 @@ using Part = text::ReplyScanner::Part;
 constexpr std::size_t kWalksMax = 4;
 constexpr std::string_view kSpaces = " \t\r\n";
 
-// Special tokens of all of them.
-std::shared_ptr<const GrammarTriggers> marked(GrammarTriggers triggers,
-                                              const tokenizer::Tokenizer& tokenizer,
-                                              std::vector<TokenId>& special) {
-  const auto mark = [&](std::string& text) {
-    text = text::mark_special(tokenizer, text, &special);
-  };
-  mark(triggers.reasoning_begin);
-  mark(triggers.reasoning_end);
-  for (auto* texts : {&triggers.openings, &triggers.first_openings, &triggers.dropped}) {
-    std::ranges::for_each(*texts, mark);
-  }
-  return std::make_shared<const GrammarTriggers>(std::move(triggers));
-}
-
 // Empty where the tokenizer cannot spell all of it.
 std::vector<TokenId> spelled(const std::string& text, const Vocabulary& vocabulary) {
   std::vector<TokenId> ids = vocabulary.spell_marker(text);
@@ -45,7 +30,8 @@ std::vector<TokenId> spelled(const std::string& text, const Vocabulary& vocabula
 TriggerWalks::TriggerWalks(const GrammarTriggers& triggers,
                            std::shared_ptr<const Vocabulary> vocabulary,
                            std::shared_ptr<Matchers> matchers)
-    : triggers_(marked(triggers, *vocabulary->tokenizer(), marker_ids_)),
+    : triggers_(std::make_shared<const GrammarTriggers>(
+          text::mark_special(*vocabulary->tokenizer(), triggers, &marker_ids_))),
       vocabulary_(std::move(vocabulary)),
       matchers_(std::move(matchers)),
       reasoning_begin_(spelled(triggers.reasoning_begin, *vocabulary_)),

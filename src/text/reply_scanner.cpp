@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "lmtp/text/stream_text.h"
+
 namespace lmtp::text {
 namespace {
 
@@ -11,6 +13,17 @@ constexpr std::string_view kBlanks = " \t\r\n\v\f";
 constexpr int kFenceTicks = 3;
 
 }  // namespace
+
+GrammarTriggers mark_special(const tokenizer::Tokenizer& tokenizer, GrammarTriggers triggers,
+                             std::vector<TokenId>* special) {
+  const auto mark = [&](std::string& text) { text = mark_special(tokenizer, text, special); };
+  mark(triggers.reasoning_begin);
+  mark(triggers.reasoning_end);
+  for (auto* texts : {&triggers.openings, &triggers.first_openings, &triggers.dropped}) {
+    std::ranges::for_each(*texts, mark);
+  }
+  return triggers;
+}
 
 ReplyScanner::ReplyScanner(std::shared_ptr<const GrammarTriggers> triggers)
     : triggers_(std::move(triggers)), in_reasoning_(triggers_->in_reasoning) {}

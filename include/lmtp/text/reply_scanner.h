@@ -9,9 +9,15 @@
 #include <string_view>
 #include <vector>
 
+#include "lmtp/base/ids.h"
 #include "lmtp/request/grammar.h"
+#include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::text {
+
+// With mark_special()'s marks in each text; the special tokens of all of them are appended.
+GrammarTriggers mark_special(const tokenizer::Tokenizer& tokenizer, GrammarTriggers triggers,
+                             std::vector<TokenId>* special = nullptr);
 
 // Owner: one text; one thread. Copied for a fork.
 class ReplyScanner {

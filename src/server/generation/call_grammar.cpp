@@ -8,6 +8,7 @@
 
 #include "lmtp/base/json.h"
 #include "lmtp/constraint/schema_forms.h"
+#include "lmtp/text/stream_text.h"
 
 namespace lmtp::server {
 namespace {
@@ -56,36 +57,24 @@ class LarkWriter {
  private:
   // A text, of whose tokens the special ones are named by their ids: no byte of theirs is text.
   std::string literal(std::string_view text) const {
+    std::vector<TokenId> special;
+    const std::string marked = text::mark_special(tokenizer_, text, &special);
+    std::string_view rest = marked;
     std::string out;
-    std::string plain;
-    const auto end_plain = [&] {
-      if (plain.empty()) return;
-      out += ' ';
-      append_json_string(std::exchange(plain, {}), out);
+    const auto add = [&](std::string_view plain) {
+      if (!plain.empty()) append_json_string(plain, out += ' ');
     };
-    const auto ids = tokenizer_.encode_around(text, {});
-    std::string_view rest = text;
-    for (const TokenId id : ids ? *ids : std::vector<TokenId>()) {
-      const std::string_view bytes = tokenizer_.token_bytes(id);
-      if (!tokenizer_.is_special(id) || bytes.empty()) continue;
-      const std::size_t at = rest.find(bytes);
-      if (at == std::string_view::npos) continue;
-      plain = rest.substr(0, at);
-      end_plain();
+    for (const TokenId id : special) {
+      add(rest.substr(0, rest.find(text::kSpecialBegin)));
       out += " <[" + std::to_string(id) + "]>";
-      rest.remove_prefix(at + bytes.size());
+      rest.remove_prefix(rest.find(text::kSpecialEnd) + 1);
     }
-    plain = rest;
-    end_plain();
+    add(rest);
     return out;
   }
 
   void rule(const std::string& name, const std::string& body) {
     rules_ += name + ":" + body + "\n";
-  }
-
-  bool has_section(const text::CallLayout& layout) const {
-    return !layout.section_begin.empty() || !layout.section_end.empty();
   }
 
   void write_calls(const text::CallLayout& layout, const std::string& id) {
@@ -333,12 +322,9 @@ GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTool
       triggers.openings.push_back(call.opening);
       continue;
     }
-    const std::string& end = !call.index_begin.empty() ? call.index_begin
-                             : !call.id_begin.empty()  ? call.id_begin
-                                                       : call.name_end;
     for (const OfferedFunction& function : tools.functions) {
       triggers.first_openings.push_back(call.section_begin + call.call_begin + function.name +
-                                        end.substr(0, 1));
+                                        end_of_name(call).substr(0, 1));
     }
   }
   return triggers;

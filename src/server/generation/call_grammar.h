@@ -12,6 +12,16 @@
 
 namespace lmtp::server {
 
+// Whether several calls stand between texts of their own.
+inline bool has_section(const text::CallLayout& layout) {
+  return !layout.section_begin.empty() || !layout.section_end.empty();
+}
+// What follows a function's name; empty: the arguments.
+inline const std::string& end_of_name(const text::CallLayout& layout) {
+  if (!layout.index_begin.empty()) return layout.index_begin;
+  return layout.id_begin.empty() ? layout.name_end : layout.id_begin;
+}
+
 // A grammar of Grammar::Kind::kLark, without triggers. It is the same text for the same tools.
 // Where OfferedFunction::is_loose, the arguments are any JSON object. REQUIRES: the layout has
 // calls, and there are functions.

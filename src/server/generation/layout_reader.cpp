@@ -54,7 +54,6 @@ class LayoutReader final : public ReplyReader {
         ids_(other.ids_),
         held_(other.held_),
         spaces_(other.spaces_),
-        num_calls_(other.num_calls_),
         has_text_(other.has_text_),
         has_reasoning_(other.has_reasoning_),
         was_marked_(other.was_marked_),
@@ -111,8 +110,8 @@ class LayoutReader final : public ReplyReader {
 
   // White space before and after calls and reasoning is theirs.
   void add_text(std::string text, ReplyEvents& events) {
-    if (!known_->begins_with_call || num_calls_ > 0) text = without_special(text);
-    if (known_->begins_with_call && num_calls_ == 0) {  // what reasoning may have preceded
+    if (!known_->begins_with_call || !ids_.empty()) text = without_special(text);
+    if (known_->begins_with_call && ids_.empty()) {  // what reasoning may have preceded
       held_ += text;
       if (!may_begin(held_)) erase_spaces(held_);
       if (!held_.empty()) stage_ = Stage::kOpening;
@@ -238,11 +237,6 @@ class LayoutReader final : public ReplyReader {
     return ends ? Match::kWhole : Match::kNone;
   }
 
-  static const std::string& end_of_name(const CallLayout& layout) {
-    if (!layout.index_begin.empty()) return layout.index_begin;
-    return layout.id_begin.empty() ? layout.name_end : layout.id_begin;
-  }
-
   // Letters, digits, - and _.
   static std::size_t id_length(std::string_view text) {
     const auto end = std::ranges::find_if_not(
@@ -286,7 +280,6 @@ class LayoutReader final : public ReplyReader {
     ids_.push_back(id);
     held_.erase(0, at + layout_->name_end.size());
     stage_ = Stage::kArguments;
-    ++num_calls_;
     spaces_.clear();
     events.emplace_back(CallBegins{std::move(id), function_});
     return true;
@@ -332,8 +325,7 @@ class LayoutReader final : public ReplyReader {
     if (!held_.starts_with(end)) return leave(events);
     held_.erase(0, end.size());
     events.emplace_back(CallEnds{});
-    const bool has_section = !layout_->section_begin.empty() || !layout_->section_end.empty();
-    if (!has_section && !known_->begins_with_call) return leave(events);
+    if (!has_section(*layout_) && !known_->begins_with_call) return leave(events);
     stage_ = Stage::kBetween;
     return true;
   }
@@ -377,7 +369,7 @@ class LayoutReader final : public ReplyReader {
       emit_text(without_special(std::exchange(held_, {})), events);
     }
     // All that there is.
-    if (!has_text_ && num_calls_ == 0 && !was_marked_ && !spaces_.empty() &&
+    if (!has_text_ && ids_.empty() && !was_marked_ && !spaces_.empty() &&
         !scanner_.in_reasoning()) {
       emit_text(std::exchange(spaces_, {}), events);
     }
@@ -388,11 +380,10 @@ class LayoutReader final : public ReplyReader {
   Stage stage_ = Stage::kText;
   const CallLayout* layout_ = nullptr;  // of the call; known_'s
   std::string function_ = {};
-  std::string id_ = {};  // as the model calls it
-  std::vector<std::string> ids_ = {};
+  std::string id_ = {};                // as the model calls it
+  std::vector<std::string> ids_ = {};  // of all calls
   std::string held_ = {};
   std::string spaces_ = {};  // that may be the edge of calls or reasoning
-  int num_calls_ = 0;
   bool has_text_ = false;
   bool has_reasoning_ = false;
   bool was_marked_ = false;  // calls or reasoning have ended, and no text has followed

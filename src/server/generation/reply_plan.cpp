@@ -67,10 +67,6 @@ std::vector<std::string> markers_of(const ReplyLayout& layout) {
   return markers;
 }
 
-void mark(const tokenizer::Tokenizer& tokenizer, std::string& text) {
-  text = text::mark_special(tokenizer, text);
-}
-
 ReplyLayout marked(ReplyLayout layout, const tokenizer::Tokenizer& tokenizer) {
   for (CallLayout& call : layout.calls) {
     for (std::string* text :
@@ -78,19 +74,10 @@ ReplyLayout marked(ReplyLayout layout, const tokenizer::Tokenizer& tokenizer) {
           &call.name_begin, &call.index_begin, &call.id_begin, &call.name_end, &call.call_end,
           &call.argument_begin, &call.argument_name_end, &call.string_name_end,
           &call.argument_separator, &call.argument_end, &call.string_quote}) {
-      mark(tokenizer, *text);
+      *text = text::mark_special(tokenizer, *text);
     }
   }
   return layout;
-}
-
-GrammarTriggers marked(GrammarTriggers triggers, const tokenizer::Tokenizer& tokenizer) {
-  mark(tokenizer, triggers.reasoning_begin);
-  mark(tokenizer, triggers.reasoning_end);
-  for (auto* texts : {&triggers.openings, &triggers.first_openings, &triggers.dropped}) {
-    for (std::string& text : *texts) mark(tokenizer, text);
-  }
-  return triggers;
 }
 
 // How a model is made to write a call of which it is not known how it does by itself.
@@ -266,8 +253,8 @@ class Planner {
   void read_by_layout(const OfferedTools& tools, const GrammarTriggers& triggers) {
     plan_.markers = markers_of(layout_);
     const tokenizer::Tokenizer& tokenizer = **model_.tokenizer;
-    plan_.format =
-        make_format(marked(layout_, tokenizer), tools, marked(with_reasoning(triggers), tokenizer));
+    plan_.format = make_format(marked(layout_, tokenizer), tools,
+                               text::mark_special(tokenizer, with_reasoning(triggers)));
   }
 
   // What constrains the reply begins after its reasoning.
