@@ -60,6 +60,7 @@ class GrammarMasks : public MaskSource {
   Result<void> bind(std::span<const TokenId> tokens, bool has_others, NextTokens& next) const;
   Result<void> compute_at(const Place& place, NextTokens& next) const;
   Result<void> fill(Matcher& matcher, NextTokens& next) const;
+  void allow_ends(NextTokens& next) const;
   void withhold_ends(NextTokens& next) const;
 
   const std::shared_ptr<const Vocabulary> vocabulary_;
@@ -77,8 +78,22 @@ Result<void> GrammarMasks::bind(std::span<const TokenId> tokens, bool has_others
   Result<void> done = !matcher     ? matcher.error()
                       : has_others ? matcher->mask(next.words)
                                    : fill(*matcher, next);
-  if (done) matchers_->give_back(std::move(*matcher));
+  if (!done) return done;
+  matchers_->give_back(std::move(*matcher));
+  allow_ends(next);
   return done;
+}
+
+// The grammar knows the model's end tokens alone.
+void GrammarMasks::allow_ends(NextTokens& next) const {
+  const auto is_allowed = [&](std::uint32_t id) {
+    return (next.words[id / 32] >> (id % 32) & 1U) != 0;
+  };
+  if (std::ranges::none_of(vocabulary_->eos_ids(), is_allowed)) return;
+  const tokenizer::Tokenizer& tokenizer = *vocabulary_->tokenizer();
+  for (const TokenId id : end_ids_) {
+    if (id < vocabulary_->size() && tokenizer.is_special(id)) allow(id, next);
+  }
 }
 
 Result<void> GrammarMasks::compute_at(const Place& place, NextTokens& next) const {

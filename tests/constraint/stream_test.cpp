@@ -58,6 +58,26 @@ TEST(StreamTest, ACompleteTextEndsWithItsLastToken) {
   }
 }
 
+// A chat model ends its answers by a token that is not among the model's end tokens.
+TEST(StreamTest, WhatElseEndsTheStreamMayFollowWhereAnEndTokenMay) {
+  Streams streams(testing::load("tests/goldens/tokenizers/qwen2"));
+  TokenId special = 0;
+  while (special == streams.eos() || !streams.tokenizer().is_special(special)) ++special;
+  const TokenId digit = streams.tokenizer().encode_continuation("7")->back();
+  const auto stream = constrain(streams.grammar(Kind::kRegex, "[0-9]+"), {}, nullptr, {},
+                                {special, digit, streams.tokenizer().vocab_size() + 100});
+  ASSERT_TRUE(stream.ok());
+  const auto begin = streams.next(*stream->mask_source, {});
+  EXPECT_FALSE(begin->allows(special) || begin->allows(streams.eos()));
+  const auto after = streams.next(*stream->mask_source, std::vector<TokenId>{digit});
+  EXPECT_TRUE(after->allows(special) && after->allows(streams.eos()) && after->allows(digit));
+  const auto letters = constrain(streams.grammar(Kind::kRegex, "[a-z]+"), {}, nullptr, {}, {digit});
+  const TokenId letter = streams.tokenizer().encode_continuation("a")->back();
+  const auto text = streams.next(*letters->mask_source, std::vector<TokenId>{letter});
+  EXPECT_TRUE(text->allows(streams.eos()));
+  EXPECT_FALSE(text->allows(digit));
+}
+
 // What the tokenizer spells with ids that the model has no logits for is spelled with others.
 TEST(StreamTest, IdsBeyondTheVocabularyAreNeverAllowed) {
   constexpr int kVocabSize = 400;

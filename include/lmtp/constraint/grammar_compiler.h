@@ -42,7 +42,8 @@ struct ConstrainedStream {
 // asked again at each token, and the last one is left to be drawn. Where `stops` is given nothing
 // is forced, since what is put in ends no stream.
 //
-// end_ids: what ends the stream beside the model's own end tokens, for the triggers' min_tokens.
+// end_ids: what ends the stream beside the model's own end tokens; special ones may follow where
+// those may.
 // triggers: the grammar's, which compile() does not look at; none: it holds from the first token
 // on.
 Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>& grammar,
