@@ -78,6 +78,8 @@ class Token:
     fork_of_index: int | None = None  # a controller has forked this sample of that one, with its
     fork_at: int = 0  # first so many tokens
     top_logprobs: dict[int, float] = field(default_factory=dict)  # best first
+    reasoning: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)  # pieces, by index
 
     @classmethod
     def of(cls, entry: dict[str, Any], index: int = 0) -> Token:
@@ -87,6 +89,7 @@ class Token:
             entry.get("stop_text"), index, entry.get("backtrack", 0),
             entry.get("appended", False), entry.get("forced", False),
             entry.get("fork_of_index"), entry.get("fork_at", 0), top,
+            entry.get("reasoning", ""), entry.get("calls", []),
         )  # fmt: skip
 
 
@@ -133,6 +136,10 @@ class GenerateParams(ScoreParams, total=False):
     tools: list[dict[str, Any]]  # of a chat
     add_generation_prompt: bool
     chat_template_kwargs: dict[str, Any]
+    parsed: bool  # Token.calls and Token.reasoning, told apart from the text
+    tool_choice: str | dict[str, Any]
+    parallel_tool_calls: bool
+    thinking_token_budget: int
 
 
 def mask(allowed: Iterable[int], vocab_size: int) -> str:

@@ -68,6 +68,10 @@ constexpr std::array kFieldNames = [] {
                "tools",
                "add_generation_prompt",
                "chat_template_kwargs",
+               "parsed",
+               "tool_choice",
+               "parallel_tool_calls",
+               "thinking_token_budget",
                "grammar",
                "controller",
                "controller_arg",
@@ -288,6 +292,25 @@ std::optional<Chat> FieldReader::chat() {
   chat.template_kwargs = optional_json(Field::kChatTemplateKwargs, element_type::OBJECT);
   chat.add_generation_prompt = optional_bool(Field::kAddGenerationPrompt).value_or(true);
   return has_messages ? std::optional(std::move(chat)) : std::nullopt;
+}
+
+std::optional<ReplyReading> FieldReader::reading() {
+  ReplyReading reading;
+  if (has(Field::kToolChoice)) reading.tool_choice = simdjson::minify(*element(Field::kToolChoice));
+  reading.parallel_tool_calls = optional_bool(Field::kParallelToolCalls).value_or(true);
+  reading.thinking_token_budget = whole_within(Field::kThinkingTokenBudget, -1, 0, kMaxCount);
+  const bool parsed = optional_bool(Field::kParsed).value_or(false);
+  for (const Field field :
+       {Field::kToolChoice, Field::kParallelToolCalls, Field::kThinkingTokenBudget}) {
+    if (has(field) && !parsed) {
+      fail(field, "stands without parsed; allowed is one beside \"parsed\": true");
+    }
+  }
+  if (!parsed) return std::nullopt;
+  if (!has(Field::kMessages)) {
+    fail(Field::kParsed, "stands without messages; allowed is one beside them");
+  }
+  return reading;
 }
 
 GrammarTriggers FieldReader::triggers(simdjson::dom::element given) {

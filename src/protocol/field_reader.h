@@ -60,6 +60,10 @@ enum class Field : std::uint8_t {
   kTools,
   kAddGenerationPrompt,
   kChatTemplateKwargs,
+  kParsed,
+  kToolChoice,
+  kParallelToolCalls,
+  kThinkingTokenBudget,
   kGrammar,
   kController,
   kControllerArg,
@@ -118,6 +122,8 @@ class FieldReader : public FieldChecks {
   std::vector<std::string> strings(Field field, std::size_t num_max, std::size_t bytes_max);
   // Nothing without messages; the other fields of a chat are checked all the same.
   std::optional<Chat> chat();
+  // Nothing: the reply to the chat is all text.
+  std::optional<ReplyReading> reading();
   std::optional<Grammar> grammar();
   // A string as it is, anything else as JSON.
   std::string text_or_json(Field field);

@@ -282,6 +282,7 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   message.stream_id = stream_id;
   message.model = std::move(model);
   message.chat = reader.chat();
+  message.reading = reader.reading();
   if (!message.chat || reader.has(Field::kPrompt)) {
     message.prompt = reader.required_prompt(false, message.options.prompt_parts);
   }
@@ -293,6 +294,10 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   message.num_samples = reader.whole_within(Field::kN, 1, 1, kMaxSamples);
   if (reader.has(Field::kInto)) message.into = reader.required_name(Field::kInto);
   message.grammar = reader.grammar();
+  if (message.reading && message.grammar && message.grammar->triggers) {
+    reader.fail("grammar.triggers",
+                "stand beside parsed, which has its own; allowed is a grammar without");
+  }
   read_controller(reader, message);
   const auto num_resumed = static_cast<std::size_t>(message.num_resumed);
   if (message.chat && reader.has(Field::kPrompt) &&

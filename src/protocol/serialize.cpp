@@ -56,6 +56,20 @@ void write_head(const TokenEvent& entry, const std::optional<int>& index, std::s
   out.append(text, at);
 }
 
+void write_pieces(const ReplyPieces& pieces, JsonWriter& json) {
+  if (!pieces.reasoning.empty()) json.field("reasoning", pieces.reasoning);
+  if (pieces.calls.empty()) return;
+  json.key("calls").begin_array();
+  for (const CallPiece& call : pieces.calls) {
+    json.begin_object().field("index", call.index);
+    if (!call.name.empty()) json.field("id", call.id).field("name", call.name);
+    if (!call.arguments.empty()) json.field("arguments", call.arguments);
+    if (call.is_complete) json.field("complete", true);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& json) {
   write_head(entry, more != nullptr ? more->index : std::nullopt, json.begin_object().out());
   if (entry.num_backtracked > 0) json.field("backtrack", entry.num_backtracked);
@@ -70,7 +84,9 @@ void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& js
   }
   json.out().append(reason_field(entry.finish_reason));
   if (more != nullptr) {
-    json.given_field("text", more->text).given_field("stop_text", more->stop_text);
+    json.given_field("text", more->text);
+    if (more->pieces != nullptr) write_pieces(*more->pieces, json);
+    json.given_field("stop_text", more->stop_text);
   }
   if (entry.top_logprobs) {
     std::string& out = json.key("top_logprobs").begin_object().out();

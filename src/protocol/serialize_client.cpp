@@ -100,6 +100,15 @@ void write_chat(const Chat& chat, JsonWriter& json) {
   if (!chat.add_generation_prompt) json.field("add_generation_prompt", false);
 }
 
+void write_reading(const ReplyReading& reading, JsonWriter& json) {
+  json.field("parsed", true);
+  if (!reading.tool_choice.empty()) json.raw_field("tool_choice", reading.tool_choice);
+  if (!reading.parallel_tool_calls) json.field("parallel_tool_calls", false);
+  if (reading.thinking_token_budget >= 0) {
+    json.field("thinking_token_budget", reading.thinking_token_budget);
+  }
+}
+
 void write_triggers(const GrammarTriggers& triggers, JsonWriter& json) {
   json.key("triggers").begin_object();
   if (!triggers.reasoning_begin.empty()) json.field("reasoning_begin", triggers.reasoning_begin);
@@ -131,6 +140,7 @@ std::string_view verb_of(const GenerateMessage& /*message*/) { return "GENERATE"
 void write_message(const GenerateMessage& message, std::string_view bias_json, JsonWriter& json) {
   write_params(message.params, bias_json, json);
   if (message.chat) write_chat(*message.chat, json);
+  if (message.reading) write_reading(*message.reading, json);
   if (!message.chat || !message.prompt.empty()) write_prompt(message.prompt, message.options, json);
   write_options(message.options, json);
   if (!message.stop.empty()) json.field("stop", message.stop);

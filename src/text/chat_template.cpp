@@ -134,10 +134,4 @@ Result<std::vector<TokenId>> ChatTemplate::encode(const RenderedChat& rendered) 
   return tokenizer_->encode_around(rendered.text, rendered.plain);
 }
 
-Result<std::vector<TokenId>> ChatTemplate::prompt(const Chat& chat) const {
-  const Result<RenderedChat> rendered = render(chat);
-  if (!rendered) return rendered.error();
-  return encode(*rendered);
-}
-
 }  // namespace lmtp::text

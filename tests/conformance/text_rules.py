@@ -262,6 +262,7 @@ CHAT = [
     {"role": "assistant", "content": "Once upon a time"},
     {"role": "user", "content": [{"type": "text", "text": "Go on."}]},
 ]
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
 async def tokens_of_chat(w, messages, **fields):
@@ -308,6 +309,38 @@ async def chats_continue_with_the_same_bits(t):
         came = ids(whole)[:5]
         rest = await w.generate(came, resumed=5, max_tokens=7, **fields)
         expect_equal(values(rest), values(whole)[5:], "tokens")
+
+
+@rule("Parsed replies", "PARSED")
+async def a_parsed_reply_has_the_same_tokens(t):
+    """A chat without tools gives the same tokens where its reply is parsed, and the same text."""
+    async with t.wire() as w:
+        await tokens_of_chat(w, CHAT)
+        fields = {"messages": CHAT, "chat_template_kwargs": {"enable_thinking": False}}
+        whole = await w.generate(None, max_tokens=8, **fields)
+        parsed = await w.generate(None, max_tokens=8, parsed=True, **fields)
+        expect_equal(values(parsed), values(whole), "tokens")
+        if not any("reasoning" in e for e in parsed):
+            expect_equal(texts(parsed), texts(whole), "text")
+
+
+@rule("Parsed replies", "PARSED")
+async def wrong_readings_are_refused(t):
+    """What belongs to a parsed reply is refused without one, and where it is wrong."""
+    async with t.wire() as w:
+        await tokens_of_chat(w, CHAT)
+        parsed = {"messages": CHAT, "parsed": True}
+        for field, fields in [
+            ("parsed", {"prompt": PROMPT, "parsed": True}), ("parsed", {**parsed, "parsed": 1}),
+            ("tool_choice", {"messages": CHAT, "tool_choice": "auto"}),
+            ("parallel_tool_calls", {"messages": CHAT, "parallel_tool_calls": False}),
+            ("thinking_token_budget", {**parsed, "thinking_token_budget": -1}),
+            ("tool_choice", {**parsed, "tool_choice": "required"}),
+            ("tool_choice", {**parsed, "tools": [TOOL], "tool_choice": "some"}),
+            ("tools", {**parsed, "tools": [{"type": "function"}]}),
+        ]:  # fmt: skip
+            await refused(w, "GENERATE", field, ["TOKEN"], **fields)
+        await w.lives()
 
 
 @rule("Chats", "CHAT")

@@ -1,11 +1,13 @@
 """Calls and reasoning read out of chats, by OpenAI's client. The model is the demo with the tokens
 of a known format, which a bias has it write; what it fills in between, its grammar decides."""
 
+import asyncio
 import json
 import pathlib
 
 import openai
 import pytest
+from lmtp_socket import Socket
 from servers import LmtpServe
 from test_grammars import TOOLS, assert_is_call
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -163,3 +165,81 @@ def test_a_schema_that_cannot_be_kept_is_refused_where_it_is_strict(chat):
     function["strict"] = True
     with pytest.raises(openai.BadRequestError, match="tools"):
         chat("<tool_call>", tools=tools)
+
+
+@pytest.fixture
+def generate(server, model):
+    """The entries of an LMTP stream of the same chat."""
+
+    def ask(writes=None, **fields):
+        bias = {str(model[1][mark]): 100 if mark == writes else -100 for mark in MARKS}
+        asked = {"temperature": 1, "seed": 4, "max_tokens": 120, "messages": ASK, "parsed": True,
+                 "logit_bias": bias, **fields}  # fmt: skip
+
+        async def entries():
+            async with Socket(server.endpoint) as socket:
+                await socket.send("GENERATE", stream_id=1, **asked)
+                got = [await socket.token_of(1)]
+                while "error" not in got[-1] and not got[-1]["finish_reason"]:
+                    got.append(await socket.token_of(1))
+                return got
+
+        return asyncio.run(entries())
+
+    return ask
+
+
+def pieces(entries):
+    """Text, reasoning, and the calls (name, arguments, whether whole) of a stream's entries."""
+    calls = []
+    for piece in (piece for entry in entries for piece in entry.get("calls", [])):
+        if piece["index"] == len(calls):
+            assert piece["id"]
+            calls.append([piece["name"], "", False])
+        call = calls[piece["index"]]
+        call[1] += piece.get("arguments", "")
+        call[2] = piece.get("complete", False)
+    said = ("".join(entry.get(name, "") for entry in entries) for name in ("text", "reasoning"))
+    return (*said, calls)
+
+
+def test_lmtp_reads_calls_as_openai_does_and_goes_on_in_the_middle_of_one(chat, generate):
+    num_tokens = 310
+    asked = {"tools": TOOLS, "max_tokens": num_tokens}
+    entries = generate("<tool_call>", **asked)
+    (choice,) = chat("<tool_call>", max_completion_tokens=num_tokens).choices
+    calls = [[c.function.name, c.function.arguments] for c in choice.message.tool_calls]
+    whole = [True] * (len(calls) - 1) + [False]
+    assert pieces(entries) == ("", "", [[*call, w] for call, w in zip(calls, whole, strict=True)])
+    for num in (1, 3, 40, 200, num_tokens - 1):
+        came = [entry["token"] for entry in entries[:num]]
+        asked["max_tokens"] = num_tokens - num
+        rest = generate("<tool_call>", prompt=came, resumed=num, **asked)
+        assert [e["token"] for e in rest] == [e["token"] for e in entries[num:]]
+        assert pieces(entries[:num] + rest) == pieces(entries)
+
+
+def test_lmtp_keeps_a_choice_and_leaves_text_as_it_is_where_nothing_is_parsed(generate):
+    tides = {"type": "function", "function": {"name": "tides"}}
+    entries = generate("<tool_call>", tools=TOOLS, tool_choice=tides, parallel_tool_calls=False)
+    (text, _, [[name, arguments, whole]]) = pieces(entries)
+    assert (text, name, whole) == ("", "tides", True) and isinstance(json.loads(arguments), dict)
+    assert any(entry.get("forced") for entry in entries)
+    plain = generate("<tool_call>", tools=TOOLS, parsed=False)
+    assert pieces(plain)[0].startswith("<tool_call>") and not pieces(plain)[2]
+    for field, wrong in [
+        ("tool_choice", {"tool_choice": "required"}),
+        ("tool_choice", {"tools": TOOLS, "tool_choice": "required", "grammar": {"type": "json"}}),
+        ("controller", {"thinking_token_budget": 4, "controller": "none"}),
+    ]:
+        assert generate(**wrong)[0]["error"].startswith(field)
+
+
+def test_lmtp_tells_reasoning_from_what_a_grammar_decides(generate):
+    asked = {
+        "chat_template_kwargs": {"enable_thinking": True},
+        "thinking_token_budget": 6,
+        "grammar": {"type": "choice", "value": ["yes", "no"]},
+    }
+    text, reasoning, calls = pieces(generate(**asked))
+    assert text in ("yes", "no") and reasoning and not calls

@@ -68,6 +68,23 @@ TEST(ParseText, AGrammarIsATypeAndItsValue) {
   EXPECT_FALSE(parsed(R"("prompt": [1], "grammar": null)").grammar.has_value());
 }
 
+TEST(ParseText, AReplyIsReadWhereThatIsAskedFor) {
+  const std::string chat = R"("messages": [{"role": "user"}])";
+  EXPECT_FALSE(parsed(chat).reading.has_value());
+  const auto plain = parsed(chat + R"(, "parsed": true, "tool_choice": null)");
+  ASSERT_TRUE(plain.reading.has_value());
+  EXPECT_TRUE(plain.reading->tool_choice.empty() && plain.reading->parallel_tool_calls);
+  EXPECT_LT(plain.reading->thinking_token_budget, 0);
+  const auto message =
+      parsed(chat + R"(, "parsed": true, "tool_choice": {"type": "a"},)"
+                    R"( "parallel_tool_calls": false, "thinking_token_budget": 0)");
+  const auto back = parse_as<GenerateMessage>(serialize_client_message(message));
+  ASSERT_TRUE(back.reading.has_value());
+  EXPECT_EQ(back.reading->tool_choice, R"({"type":"a"})");
+  EXPECT_FALSE(back.reading->parallel_tool_calls);
+  EXPECT_EQ(back.reading->thinking_token_budget, 0);
+}
+
 TEST(ParseText, AChatStandsInThePlaceOfAPrompt) {
   const std::string messages = R"([{"role":"user","content":"a\n"},{"role":"x","b":[1.5,{}]}])";
   const auto message =
@@ -115,6 +132,14 @@ TEST(ParseText, WrongChatsAreNamed) {
             "chat_template_kwargs: is 1; allowed is an object");
   EXPECT_EQ(error(R"("prompt": [1], "tools": 5)"), "tools: is 5; allowed is an array")
       << "also without messages";
+  EXPECT_EQ(error(R"("prompt": [1], "parsed": true)"),
+            "parsed: stands without messages; allowed is one beside them");
+  EXPECT_EQ(error(R"("messages": [{"role": "a"}], "tool_choice": "auto", "parsed": false)"),
+            "tool_choice: stands without parsed; allowed is one beside \"parsed\": true");
+  EXPECT_EQ(
+      error(R"("messages": [{"role": "a"}], "parsed": true,)"
+            R"( "grammar": {"type": "json", "triggers": {"openings": ["a"]}})"),
+      "grammar.triggers: stand beside parsed, which has its own; allowed is a grammar without");
   EXPECT_TRUE(error(R"("prompt": [1], "add_generation_prompt": "x")")
                   .starts_with("add_generation_prompt: is a string"));
   const std::string beside =

@@ -46,6 +46,19 @@ TEST(Serialize, TheFirstEntryOfAForkSaysWhatItBeginsWith) {
             R"("fork_prompt": 7, "finish_reason": null}])");
 }
 
+TEST(Serialize, WhatAReplySaysBesideItsTextFollowsIt) {
+  TokenEntry entry;
+  entry.event = {3, 42, -0.5F, FinishReason::kNone, std::nullopt};
+  entry.text = "Hm";
+  entry.pieces = std::make_shared<const ReplyPieces>(ReplyPieces{
+      "It \"is\"",
+      {{.index = 0, .is_complete = true}, {.index = 1, .id = "c", .name = "f", .arguments = "{"}}});
+  EXPECT_EQ(tokens_text({entry}),
+            R"(TOKEN [{"token": 42, "stream_id": 3, "logprob": -0.5, "finish_reason": null, )"
+            R"("text": "Hm", "reasoning": "It \"is\"", "calls": [{"index": 0, "complete": true}, )"
+            R"({"index": 1, "id": "c", "name": "f", "arguments": "{"}]}])");
+}
+
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
   EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
                          ErrorEntry{9, "cancelled", ErrorCode::kCancelled}}),

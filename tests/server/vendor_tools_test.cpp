@@ -1,4 +1,4 @@
-#include "openai/vendor_tools.h"
+#include "generation/vendor_tools.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

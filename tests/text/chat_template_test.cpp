@@ -70,9 +70,16 @@ class ChatTemplateTest : public ::testing::Test {
     return rendered ? rendered->text : "error: " + rendered.error().message;
   }
 
+  Result<std::vector<TokenId>> ids_of(const std::string& source, const Chat& chat) const {
+    const auto loaded = load(source);
+    const auto rendered = loaded->render(chat);
+    if (!rendered) return rendered.error();
+    return loaded->encode(*rendered);
+  }
+
   // The prompt as text, special tokens in brackets.
   std::string prompt_of(const std::string& source, const Chat& chat) const {
-    const auto ids = load(source)->prompt(chat);
+    const auto ids = ids_of(source, chat);
     if (!ids) return "error: " + ids.error().message;
     std::string text;
     for (const TokenId id : *ids) {
@@ -193,7 +200,7 @@ TEST_F(ChatTemplateTest, SpecialTokensOfAClientStayText) {
 
 TEST_F(ChatTemplateTest, IdsAreThoseOfTheWholeText) {
   // " Once" is one token, although its space is the template's.
-  const auto ids = load("Tell: {{ messages[0].content }}")->prompt(user("Once upon a time"));
+  const auto ids = ids_of("Tell: {{ messages[0].content }}", user("Once upon a time"));
   EXPECT_EQ(*ids, *tokenizer_->encode("Tell: Once upon a time"));
 }
 

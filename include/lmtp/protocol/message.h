@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,6 +50,13 @@ inline constexpr std::size_t kMaxStopBytes = 256;
 inline constexpr int kMaxSamples = 64;
 inline constexpr std::size_t kMaxBufferNameBytes = 64;
 
+// How the reply to a chat is read: calls of its tools, and reasoning, are told apart from text.
+struct ReplyReading {
+  std::string tool_choice = {};  // OpenAI's, as JSON; empty: "auto"
+  bool parallel_tool_calls = true;
+  int thinking_token_budget = -1;  // negative: none
+};
+
 struct GenerateMessage {
   StreamId stream_id = 0;
   std::string model;            // empty: the loaded one
@@ -63,9 +71,10 @@ struct GenerateMessage {
   std::string into = {};  // the buffer that gets prompt and generated tokens; empty: none
   // In the place of a prompt, which is then what came of it before: num_resumed ids.
   std::optional<Chat> chat = {};
-  std::optional<Grammar> grammar = {};
-  std::string controller = {};      // of AICI: a tag, or a module's id; empty: none
-  std::string controller_arg = {};  // a string as it is, or other JSON as text
+  std::optional<ReplyReading> reading = {};  // where there is a chat; nothing: all of it is text
+  std::optional<Grammar> grammar = {};       // without triggers where there is `reading`
+  std::string controller = {};               // of AICI: a tag, or a module's id; empty: none
+  std::string controller_arg = {};           // a string as it is, or other JSON as text
 };
 
 struct ScoreMessage {
@@ -176,14 +185,30 @@ struct ErrorEntry {
   int retry_after_ms = 0;         // 0: that of the code
 };
 
+// Some of a call of a function.
+struct CallPiece {
+  int index = 0;  // of the call
+  std::string id = {};
+  std::string name = {};       // both in its first piece
+  std::string arguments = {};  // the next bytes of their JSON
+  bool is_complete = false;    // in its last piece, unless it is cut
+};
+
+// What a token's text says beside `text`, where the reply is read.
+struct ReplyPieces {
+  std::string reasoning = {};
+  std::vector<CallPiece> calls = {};
+};
+
 // A token's entry: the event, and what its stream asked for besides.
 struct TokenEntry {
   TokenEvent event;
   std::optional<int> index = {};  // of the sample, where there are several
   std::optional<std::string> text = {};
-  std::optional<std::string> stop_text = {};  // the stop string that ended the stream
-  std::optional<ForkBegun> fork = {};         // of the first one of a fork
-  std::optional<SampleForked> forked = {};    // it has no token: a controller has forked one
+  std::shared_ptr<const ReplyPieces> pieces = {};  // null: none
+  std::optional<std::string> stop_text = {};       // the stop string that ended the stream
+  std::optional<ForkBegun> fork = {};              // of the first one of a fork
+  std::optional<SampleForked> forked = {};         // it has no token: a controller has forked one
 };
 
 // A notice of a stream that asked for them; which members are sent depends on `status`.

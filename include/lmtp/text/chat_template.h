@@ -62,8 +62,6 @@ class ChatTemplate {
   // The errors' texts are for behind the name of what is wrong, such as "messages: ".
   Result<RenderedChat> render(const Chat& chat) const;
   Result<std::vector<TokenId>> encode(const RenderedChat& rendered) const;
-  // Both.
-  Result<std::vector<TokenId>> prompt(const Chat& chat) const;
 
   // The source of the template that is rendered where there are tools.
   const std::string& tools_template() const { return tools_template_; }

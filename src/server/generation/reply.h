@@ -39,7 +39,8 @@ struct Reply {
   bool is_special = false;    // the token; its text is in `events` where the client wants it
   bool is_reasoning = false;  // the token
   int num_prompt_tokens = 0;
-  int num_tokens = 0;  // of the sample up to here
+  int num_tokens = 0;        // of the sample up to here
+  int num_calls_before = 0;  // calls that have begun before this token
   ReplyEvents events = {};
   std::optional<std::string> stop_text = {};  // the stop string that ended the sample
 

@@ -76,13 +76,30 @@ SampleText::SampleText(const SampleText& other)
       num_before_(other.num_before_),
       ends_(other.ends_),
       text_(other.text_),
-      reader_(other.reader_ != nullptr ? other.reader_->clone() : nullptr) {}
+      reader_(other.reader_ != nullptr ? other.reader_->clone() : nullptr),
+      num_calls_(other.num_calls_) {}
 
 void SampleText::begin_text() {
-  const auto tokens = std::span<const TokenId>(tokens_);
+  const auto generated = std::span<const TokenId>(tokens_).subspan(num_before_);
+  const bool is_read = ends_ != nullptr && ends_->format;
   text_.emplace(decoder_, ends_ != nullptr ? ends_->strings : nullptr, include_stop_,
-                tokens.subspan(num_before_));
-  if (ends_ != nullptr && ends_->format) reader_ = ends_->format();
+                is_read ? std::span<const TokenId>() : generated);
+  if (!is_read) return;
+  reader_ = ends_->format();
+  num_calls_ = 0;
+  ReplyEvents said;  // already
+  for (const TokenId token : generated) {
+    read_piece(text_->push(token, FinishReason::kNone).text, {.token = token},
+               decoder_.tokenizer->is_special(token), said);
+    said.clear();
+  }
+}
+
+void SampleText::read_piece(std::string text, const TokenEvent& token, bool is_special,
+                            ReplyEvents& events) {
+  reader_->read(std::move(text), token, is_special, events);
+  num_calls_ += static_cast<int>(std::ranges::count_if(
+      events, [](const ReplyEvent& event) { return std::holds_alternative<CallBegins>(event); }));
 }
 
 void SampleText::backtrack(std::size_t num_tokens) {
@@ -116,7 +133,8 @@ Reply SampleText::read(TokenEvent event) {
   if (is_last && !reply.stop_text) cut_end_token(reply, piece.text);
   if (reader_ != nullptr) {
     reply.is_reasoning = reader_->in_reasoning();
-    reader_->read(std::move(piece.text), reply.token, reply.is_special, reply.events);
+    reply.num_calls_before = num_calls_;
+    read_piece(std::move(piece.text), reply.token, reply.is_special, reply.events);
     reply.is_reasoning = reply.is_reasoning || reader_->in_reasoning();
   } else if (!piece.text.empty()) {
     reply.events.emplace_back(Content{std::move(piece.text)});

@@ -50,8 +50,8 @@ class SampleText {
   // The sample's next token, behind those that it drops.
   Reply read(TokenEvent event);
 
-  // The last tokens are the stream's no more: those that were read, and then the prompt's. A format
-  // reads what follows as a text of its own. REQUIRES: num_tokens is less than all.
+  // The last tokens are the stream's no more: those that were read, and then the prompt's.
+  // REQUIRES: num_tokens is less than all.
   void backtrack(std::size_t num_tokens);
 
  private:
@@ -65,6 +65,7 @@ class SampleText {
   };
 
   void begin_text();
+  void read_piece(std::string text, const TokenEvent& token, bool is_special, ReplyEvents& events);
   void cut_end_token(const Reply& reply, std::string& text) const;
 
   text::TokenDecoder::Options decoder_;
@@ -75,6 +76,7 @@ class SampleText {
   std::shared_ptr<const Ends> ends_;  // null: there is nothing of that
   std::optional<text::StreamText> text_;
   std::unique_ptr<ReplyReader> reader_;  // null: all is content
+  int num_calls_ = 0;                    // that have begun
 };
 
 }  // namespace lmtp::server

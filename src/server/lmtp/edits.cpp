@@ -54,6 +54,7 @@ void Dispatcher::handle(protocol::ForkMessage& message, Peer& peer, Answers& ans
   }
   const ExtendedStream* of = (*parent)->extended.get();
   const bool sends_text = of != nullptr && of->sends_text;
+  const bool is_parsed = of != nullptr && of->is_parsed;
   const bool wants_notices = of != nullptr && of->wants_notices;
   const std::string model = (*parent)->model;
   const Requester from = requester(of_id, std::chrono::steady_clock::now(), peer);
@@ -64,6 +65,7 @@ void Dispatcher::handle(protocol::ForkMessage& message, Peer& peer, Answers& ans
   for (const StreamId id : message.streams) {
     auto stream = std::make_unique<ExtendedStream>();
     stream->sends_text = sends_text;
+    stream->is_parsed = is_parsed;
     stream->wants_notices = wants_notices;
     stream->samples.push_back(
         {std::get<std::shared_ptr<registry::StreamCanceller>>(submitted), {}});

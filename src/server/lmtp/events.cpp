@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "parsed_reply.h"
+
 namespace lmtp::server {
 namespace {
 
@@ -161,6 +163,7 @@ class EventMessages {
       entry.fork = std::exchange(stream.begun, std::nullopt);
       if (text) {
         Reply reply = text->read(std::move(entry.event));
+        if (stream.is_parsed) entry.pieces = pieces_of(reply);
         if (stream.sends_text) entry.text = reply.take_content();
         entry.stop_text = std::move(reply.stop_text);
         entry.event = std::move(reply.token);

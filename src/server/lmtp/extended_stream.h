@@ -12,6 +12,8 @@
 
 #include "buffers.h"
 #include "generation/intake.h"
+#include "generation/read_grammar.h"
+#include "generation/reply_plan.h"
 #include "generation/sample_text.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/protocol/message.h"
@@ -35,6 +37,8 @@ struct WaitingOperation final : Intake {
   // Of the prompt's parts, those that are buffers, as they were in the order of the messages.
   std::vector<std::shared_ptr<const Buffers::Tokens>> buffers;
   bool begins_buffer = false;  // of a BUFFER: there is nothing that it is appended to
+  const SchemaReading schema_reading;
+  ReplyPlan plan;  // of a chat whose reply is read, but for the grammar
 
  private:
   Result<Encoded> encode(const registry::ReadyModel& model) override;
@@ -57,6 +61,7 @@ struct ExtendedStream {
   // Of a fork, until its first token has been sent.
   std::optional<ForkBegun> begun;
   bool sends_text = false;
+  bool is_parsed = false;  // calls and reasoning are told apart from its text
   bool wants_notices = false;
   std::string into;             // the buffer that gets `tokens` in the end; empty: none
   std::vector<TokenId> tokens;  // where there is `into`: prompt and generated

@@ -50,6 +50,8 @@ std::size_t num_bytes_of(const GenerateMessage& message) {
   }
   for (const std::string& stop : message.stop) num_bytes += stop.size();
   if (message.chat) num_bytes += message.chat->num_bytes();
+  if (message.reading) num_bytes += message.reading->tool_choice.size();
+  if (message.grammar) num_bytes += message.grammar->text.size();
   return num_bytes;
 }
 std::size_t num_bytes_of(const ScoreMessage& message) {
@@ -71,10 +73,15 @@ Intake::Needs needs_of(Operation& operation, const Peer& peer) {
   needs.coded_bytes = num_coded_bytes(operation);
   auto* const generate = std::get_if<GenerateMessage>(&operation);
   if (generate == nullptr) return needs;
-  needs.grammar = std::move(generate->grammar);
+  if (!generate->reading) {
+    needs.grammar = std::move(generate->grammar);
+  } else if (!generate->grammar) {
+    const std::string& choice = generate->reading->tool_choice;
+    needs.grammar_field = choice.empty() || choice == R"("auto")" ? "tools" : "tool_choice";
+  }
   needs.num_resumed = static_cast<std::size_t>(generate->num_resumed);
   if (!generate->controller.empty()) {
-    needs.controller = {std::move(generate->controller), std::move(generate->controller_arg),
+    needs.controller = {generate->controller, std::move(generate->controller_arg),
                         "lmtp-" + std::to_string(peer.streams.connection()) + "-" +
                             std::to_string(generate->stream_id) + "-" +
                             std::to_string(peer.num_encodings)};
@@ -139,6 +146,7 @@ WaitingOperation::WaitingOperation(registry::Models& models, Encoder& encoder, c
                                    Operation operation_in)
     : Intake(models, encoder, peer.waiting, needs_of(operation_in, peer)),
       operation(std::move(operation_in)),
+      schema_reading(server::schema_reading(peer.limits.api)),
       max_answer_bytes_(peer.limits.max_answer_bytes) {}
 
 Result<Encoded> WaitingOperation::encode(const registry::ReadyModel& model) {
@@ -183,7 +191,8 @@ Result<Request> make_request(GenerateMessage& message, Encoded encoded,
   std::vector<TokenId>& prompt = encoded.prompts.front();
   stream.sends_text =
       options.text.value_or(message.chat.has_value() || has_text(options.prompt_parts));
-  const bool needs_text = stream.sends_text || !message.stop.empty();
+  stream.is_parsed = message.reading.has_value();
+  const bool needs_text = stream.sends_text || stream.is_parsed || !message.stop.empty();
   if (needs_text && !model.tokenizer) {
     return no_tokenizer(stream.sends_text ? "text" : "stop", model.tokenizer.error());
   }
@@ -194,6 +203,8 @@ Result<Request> make_request(GenerateMessage& message, Encoded encoded,
   Request request = begin_request(message, RequestKind::kGenerate, model, stream);
   request.params = std::move(message.params);
   if (message.chat) model.end_answers(request.params);
+  ReplyPlan& plan = stream.waiting->plan;
+  if (plan.counts_min_tokens) request.params.min_tokens = 0;
   request.num_resumed = message.num_resumed;
   if (!request.params.has_seed && (stream.wants_notices || message.num_samples > 1)) {
     request.params.seed = fresh_seed();
@@ -201,9 +212,12 @@ Result<Request> make_request(GenerateMessage& message, Encoded encoded,
   }
   ExtendedStream::Sample sample;
   if (needs_text) {
-    sample.text.emplace(
-        model, prompt, num_resumed, request.params,
-        TextOptions{options.skip_special_tokens, std::move(message.stop), message.include_stop});
+    sample.text.emplace(model, prompt, num_resumed, request.params,
+                        TextOptions{.skip_special_tokens = options.skip_special_tokens,
+                                    .stop = std::move(message.stop),
+                                    .include_stop = message.include_stop,
+                                    .format = std::move(plan.format),
+                                    .markers = std::move(plan.markers)});
   }
   stream.samples.push_back(std::move(sample));
   stream.into = std::move(message.into);

@@ -29,11 +29,13 @@ inline constexpr int kControllersMax = 8;
 // Owner: the server's context, shared by all connections. Any thread.
 struct OperationLimits {
   explicit OperationLimits(const ServerOptions& options)
-      : max_buffer_bytes(options.max_buffer_bytes),
+      : api(options.api),
+        max_buffer_bytes(options.max_buffer_bytes),
         max_answer_bytes(options.max_write_queue_bytes / 2),
         buffers(options.max_buffers_bytes),
         waiting(options.max_waiting_bytes) {}
 
+  const ApiLimits api;
   const std::size_t max_buffer_bytes;  // of the buffers of one connection
   const std::size_t max_answer_bytes;  // of an answer to TOKENIZE or DETOKENIZE
   MemoryLimit buffers;

@@ -5,6 +5,7 @@
 
 #include "generation/encode_text.h"
 #include "lmtp/request/error_text.h"
+#include "parsed_reply.h"
 
 namespace lmtp::server {
 namespace {
@@ -83,17 +84,41 @@ Result<Encoded> resolve_text(const std::string& text, TextPlace place,
   return one_prompt(std::move(*tokens));
 }
 
-Result<Encoded> resolve_chat(const Chat& chat, const registry::ReadyModel& model) {
+// text: where the prompt's goes; null: nowhere.
+Result<Encoded> resolve_chat(const Chat& chat, const registry::ReadyModel& model,
+                             std::string* text = nullptr) {
   if (!model.chat_template) return with_field_name("messages", model.chat_template.error());
-  auto prompt = (*model.chat_template)->prompt(chat);
+  const text::ChatTemplate& chat_template = **model.chat_template;
+  auto rendered = chat_template.render(chat);
+  if (!rendered) return with_field_name("messages", rendered.error());
+  auto prompt = chat_template.encode(*rendered);
   if (!prompt) return with_field_name("messages", prompt.error());
+  if (text != nullptr) *text = std::move(rendered->text);
   return one_prompt(std::move(*prompt));
 }
 
-Result<Encoded> resolve_message(protocol::GenerateMessage& message, const WaitingOperation& waiting,
+Result<Encoded> resolve_parsed(protocol::GenerateMessage& message, WaitingOperation& waiting,
+                               const registry::ReadyModel& model) {
+  const auto wishes = read_wishes(message, waiting.schema_reading);
+  if (!wishes) return wishes.error();
+  std::string rendered;
+  Result<Encoded> resolved = resolve_chat(*message.chat, model, &rendered);
+  if (!resolved) return resolved;
+  waiting.plan = plan_reply(model, rendered, *wishes);
+  if (!message.controller.empty()) {  // which decides on the tokens
+    waiting.plan.counts_min_tokens = false;
+    return resolved;
+  }
+  resolved->grammar = std::move(waiting.plan.grammar);
+  resolved->retry = std::move(waiting.plan.retry);
+  return resolved;
+}
+
+Result<Encoded> resolve_message(protocol::GenerateMessage& message, WaitingOperation& waiting,
                                 const registry::ReadyModel& model) {
   if (!message.chat) return resolve_prompt(message, waiting, model);
-  Result<Encoded> resolved = resolve_chat(*message.chat, model);
+  Result<Encoded> resolved = message.reading ? resolve_parsed(message, waiting, model)
+                                             : resolve_chat(*message.chat, model);
   if (!resolved) return resolved;
   std::vector<TokenId>& tokens = resolved->prompts.front();
   tokens.insert(tokens.end(), message.prompt.begin(), message.prompt.end());

@@ -9,15 +9,14 @@
 
 #include "common_fields.h"
 #include "generation/json_fields.h"
+#include "generation/read_tools.h"
 #include "generation/reply_plan.h"
-#include "generation/unknown_keys.h"
+#include "generation/vendor_tools.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/chat.h"
 #include "lmtp/request/error_text.h"
 #include "lmtp/text/chat_template.h"
 #include "request.h"
-#include "tool_calls.h"
-#include "vendor_tools.h"
 
 namespace lmtp::server {
 namespace {
@@ -199,9 +198,7 @@ ClientTools client_tools(JsonFields& fields, const OrderedJson& body) {
     fields.fail("tools", seen(*given) + "; allowed is an array");
     return none;
   }
-  ClientTools tools = without_vendor_tools(*body.find("tools"));
-  log_once("tools: left out, since only their vendor runs them:", tools.left_out);
-  return tools;
+  return without_vendor_tools(*body.find("tools"));
 }
 
 // What is asked of the reply, whose grammar moves there.

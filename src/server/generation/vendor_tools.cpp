@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lmtp/base/text.h"
+#include "unknown_keys.h"
 
 namespace lmtp::server {
 namespace {
@@ -33,6 +34,7 @@ ClientTools without_vendor_tools(const OrderedJson& tools) {
       offered.left_out.push_back(std::move(name));
     }
   }
+  log_once("tools: left out, since only their vendor runs them:", offered.left_out);
   return offered;
 }
 

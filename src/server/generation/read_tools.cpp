@@ -1,4 +1,4 @@
-#include "tool_calls.h"
+#include "read_tools.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "generation/call_grammar.h"
-#include "generation/schema_reading.h"
+#include "call_grammar.h"
+#include "schema_reading.h"
 
 namespace lmtp::server {
 namespace {

@@ -16,7 +16,8 @@ struct ClientTools {
 
 // Nobody could answer a call of {"type": "web_search"}, {"type": "mcp", ...} and their kind: they
 // are of a type other than "function" and "custom", whose calls the client answers, and define no
-// function. Everything else is kept, for whoever reads it to take or to refuse. `tools`: an array.
+// function, and are named in the log once. Everything else is kept, for whoever reads it to take or
+// to refuse. `tools`: an array.
 ClientTools without_vendor_tools(const OrderedJson& tools);
 
 }  // namespace lmtp::server

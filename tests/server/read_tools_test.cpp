@@ -1,6 +1,6 @@
 // The tools of a chat: from its fields to what is offered, and to a forced call of a model of which
 // nothing is known.
-#include "openai/tool_calls.h"
+#include "generation/read_tools.h"
 
 #include <gtest/gtest.h>
 

@@ -3,10 +3,10 @@
 
 #include <optional>
 
-#include "generation/json_fields.h"
-#include "generation/offered_tools.h"
-#include "generation/read_grammar.h"
+#include "json_fields.h"
 #include "lmtp/base/json.h"
+#include "offered_tools.h"
+#include "read_grammar.h"
 
 namespace lmtp::server {
 
