@@ -80,16 +80,20 @@ class Token:
     top_logprobs: dict[int, float] = field(default_factory=dict)  # best first
     reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)  # pieces, by index
+    token_logprobs: dict[int, float] = field(default_factory=dict)  # of logprob_token_ids
 
     @classmethod
     def of(cls, entry: dict[str, Any], index: int = 0) -> Token:
-        top = {int(key): value for key, value in entry.get("top_logprobs", {}).items()}
+        top, listed = (
+            {int(key): value for key, value in entry.get(name, {}).items()}
+            for name in ("top_logprobs", "token_logprobs")
+        )
         return cls(
             entry["token"], entry["logprob"], entry.get("text", ""), entry["finish_reason"],
             entry.get("stop_text"), index, entry.get("backtrack", 0),
             entry.get("appended", False), entry.get("forced", False),
             entry.get("fork_of_index"), entry.get("fork_at", 0), top,
-            entry.get("reasoning", ""), entry.get("calls", []),
+            entry.get("reasoning", ""), entry.get("calls", []), listed,
         )  # fmt: skip
 
 
@@ -98,6 +102,7 @@ class ScoreParams(TypedDict, total=False):
 
     model: str
     top_logprobs: int
+    logprob_token_ids: list[int]  # those of Token.token_logprobs
     text: bool
     add_special_tokens: bool
     skip_special_tokens: bool

@@ -136,6 +136,10 @@ class RowSampler {
       record.token = best();
     }
     record.logprob = total.log_probability(at(record.token));
+    for (std::int64_t i = 0; i < row_.num_listed; ++i) {
+      const std::int32_t id = row_.listed_ids[i];
+      top[row_.num_top + i] = {id, total.log_probability(at(id))};
+    }
     return record;
   }
 
@@ -323,6 +327,8 @@ void sample(Stream& stream, const SampleArgs& args, const RowOps& ops) {
     if (row.scored == kSampleNothing) return;
     LMTP_CHECK(row.scored < width && row.num_top >= 0 && row.num_top <= width, row.scored,
                row.num_top, width);
+    LMTP_CHECK(row.num_top + row.num_listed <= args.top_stride, row.num_top, row.num_listed,
+               args.top_stride);
     const Workspace work(memory + static_cast<std::size_t>(worker) * worker_bytes, width);
     RowSampler sampler(ops, work, row, {args.logits.row(at), static_cast<std::size_t>(width)});
     std::span<const std::uint32_t> mask;

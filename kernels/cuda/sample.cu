@@ -306,10 +306,14 @@ __device__ void report(SampleShared& shared, const SampleArgs& args, std::int32_
     // As in the list, where -0 is 0.
     const float logit = token == total.best ? total.max : row.values[token] + 0.0F;
     record = {.is_valid = 1, .token = token, .logprob = total.log_probability(logit)};
-    const int num_top = args.rows[at].num_top;
-    if (num_top > 0) {
-      record.num_top =
-          list_top(shared.select, row, num_top, total, args.top + at * args.top_stride);
+    const SampleRow& params = args.rows[at];
+    TopToken* const top = args.top + at * args.top_stride;
+    if (params.num_top > 0) {
+      record.num_top = list_top(shared.select, row, params.num_top, total, top);
+    }
+    for (std::int64_t i = thread_index(); i < params.num_listed; i += kSelectThreads) {
+      const std::int32_t id = params.listed_ids[i];
+      top[params.num_top + i] = {id, total.log_probability(row.values[id] + 0.0F)};
     }
   }
   if (thread_index() != 0) return;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/device_api.h"
+#include "kernels/sample.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::agent {
@@ -44,6 +45,10 @@ SharedArray shared_array(const std::shared_ptr<const TokenMask>& mask, int vocab
           .second = {}};
 }
 
+SharedArray shared_array(const std::shared_ptr<const std::vector<TokenId>>& ids) {
+  return {.owner = ids, .first = std::as_bytes(std::span(*ids)), .second = {}};
+}
+
 SharedArrays::SharedArrays(kernels::Stream& stream, int vocab_size, int rows_max)
     : stream_(stream) {
   if (stream.device_api() == nullptr) return;
@@ -56,7 +61,8 @@ SharedArrays::SharedArrays(kernels::Stream& stream, int vocab_size, int rows_max
 
 std::int64_t SharedArrays::num_bytes(int vocab_size, int rows_max) {
   return static_cast<std::int64_t>(aligned(bias_bytes(vocab_size)) +
-                                   aligned(mask_bytes(vocab_size))) *
+                                   aligned(mask_bytes(vocab_size)) +
+                                   aligned(kernels::kSampleTopMax * sizeof(TokenId))) *
          rows_max;
 }
 

@@ -16,17 +16,18 @@
 
 namespace lmtp::agent {
 
-// The arrays of one immutable object: ids and values of a bias, or the words of a mask.
+// The arrays of one immutable object: ids and values of a bias, the words of a mask, or ids.
 struct SharedArray {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> first;
-  std::span<const std::byte> second;  // of a mask: empty
+  std::span<const std::byte> second;  // of a bias alone
 
   std::size_t num_bytes() const { return first.size() + second.size(); }
 };
 // Without what is outside of the vocabulary.
 SharedArray shared_array(const std::shared_ptr<const LogitBias>& bias, int vocab_size);
 SharedArray shared_array(const std::shared_ptr<const TokenMask>& mask, int vocab_size);
+SharedArray shared_array(const std::shared_ptr<const std::vector<TokenId>>& ids);
 
 // A cache on a device, of which the objects live as long as their copies there; on the host the
 // arrays themselves. Owner: StepSampling; one thread.
@@ -35,8 +36,8 @@ class SharedArrays {
   // Allocates num_bytes() on a device. `stream` must outlive this. Throws DeviceError.
   SharedArrays(kernels::Stream& stream, int vocab_size, int rows_max);
 
-  // Of rows_max rows with biases and masks that are all different and have an entry for every
-  // token: the worst that clients can send must not make a step fail.
+  // Of rows_max rows with biases, masks and listed ids that are all different, and biases and masks
+  // that have an entry for every token: the worst that clients can send must not make a step fail.
   static std::int64_t num_bytes(int vocab_size, int rows_max);
 
   // Where both parts are.
@@ -46,7 +47,7 @@ class SharedArrays {
   };
 
   // Uploads those that are not on the device yet. True: locations of before are not valid any more.
-  // REQUIRES: a bias and a mask for each of rows_max rows at most.
+  // REQUIRES: a bias, a mask and kSampleTopMax ids for each of rows_max rows at most.
   bool upload(const std::vector<SharedArray>& arrays);
   // REQUIRES: the last upload() was given this array, or it is empty.
   Location at(const SharedArray& array) const;

@@ -70,7 +70,7 @@ StepSampling::StepSampling(kernels::Stream& stream, int vocab_size, const BatchL
       masks_(stream),
       records_(kernels::Memory::allocate(stream.backend(), record_bytes(batch))),
       counts_to_(stream, bytes_of<kernels::TokenCount>(1)),  // enough that graphs seldom move
-      out_(stream, out_bytes(static_cast<std::size_t>(batch.rows_max()), top_max())) {
+      out_(stream, out_bytes(static_cast<std::size_t>(batch.rows_max()), stride_max())) {
   masks_.reserve(masks_bytes_max(vocab_size, batch));
 }
 
@@ -109,6 +109,11 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
   const SamplingParams& params = state.params;
   kernels::SampleRow sample_row;
   sample_row.num_top = std::min(params.top_logprobs, top_max());
+  if (params.logprob_token_ids != nullptr) {
+    const SharedArray listed = shared_array(params.logprob_token_ids);
+    sample_row.listed_ids = reinterpret_cast<const TokenId*>(shared_.at(listed).first);
+    sample_row.num_listed = static_cast<std::int64_t>(params.logprob_token_ids->size());
+  }
   if (target.index < row.num_scored) {
     sample_row.scored = state.tokens.at(next);
     if (params.raw_logprobs) return sample_row;  // nothing is drawn by what edits would change
@@ -154,6 +159,9 @@ bool StepSampling::upload_shared(const scheduler::StepPlan& plan,
     const SamplingParams& params = slots.at(row.slot).params;
     if (params.logit_bias != nullptr) used_.push_back(shared_array(params.logit_bias, vocab_size_));
     if (params.mask != nullptr) used_.push_back(shared_array(params.mask, vocab_size_));
+    if (params.logprob_token_ids != nullptr) {
+      used_.push_back(shared_array(params.logprob_token_ids));
+    }
   }
   return shared_.upload(used_);
 }
@@ -170,10 +178,11 @@ bool StepSampling::prepare(const scheduler::StepPlan& plan, scheduler::SlotTable
     const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(target.plan_row)];
     rows_.push_back(make_sample_row(row, slots.at(row.slot), target));
     positions_.push_back(next_position(row, target) - 1);
-    top_stride_ = std::max(top_stride_, rows_.back().num_top);
+    const kernels::SampleRow& made = rows_.back();
+    top_stride_ = std::max(top_stride_, made.num_top + static_cast<int>(made.num_listed));
   }
   // The same in each decode step, for its graph. A SCORE may have many more rows.
-  if (rows_.size() <= static_cast<std::size_t>(batch_.rows_max())) top_stride_ = top_max();
+  if (rows_.size() <= static_cast<std::size_t>(batch_.rows_max())) top_stride_ = stride_max();
   out_.reserve(turn, out_bytes(rows_.size(), top_stride_));
   if (!masks_.is_host()) {
     counts_to_.reserve(turn, bytes_of<kernels::TokenCount>(counts_.size()));
@@ -265,7 +274,9 @@ void StepSampling::list(PendingTokens& tokens) const {
   tokens.top = sent_top();
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const bool is_masked = has_masks() && mask_of_[i] >= 0;
-    tokens.rows.push_back({targets_[i], rows_[i].scored < 0 || rows_[i].num_top > 0, is_masked});
+    const kernels::SampleRow& row = rows_[i];
+    tokens.rows.push_back({targets_[i], row.scored < 0 || row.num_top > 0, is_masked, row.num_top,
+                           static_cast<int>(row.num_listed)});
   }
 }
 
@@ -296,6 +307,13 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
     scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(target.index)];
     to.token = records[i].token;
     to.logprob = records[i].logprob;
+    if (const int num_listed = tokens.rows[i].num_listed; num_listed > 0) {
+      auto listed = std::make_shared<std::vector<TokenLogprob>>();
+      for (const auto& one : std::span(top + tokens.rows[i].listed_at, num_listed)) {
+        listed->push_back({one.id, one.logprob});
+      }
+      to.listed_logprobs = std::move(listed);
+    }
     if (!tokens.rows[i].lists_top) continue;
     bool listed = false;
     for (int k = 0; k < records[i].num_top; ++k) {

@@ -3,6 +3,7 @@
 // may be in flight.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -48,6 +49,8 @@ struct PendingTokens {
     LogitTarget target;
     bool lists_top = true;
     bool is_masked = false;  // by a RowMask
+    int listed_at = 0;       // in its top tokens: num_listed others
+    int num_listed = 0;
   };
   std::vector<Row> rows;
   int top_stride = 0;
@@ -112,6 +115,7 @@ class StepSampling {
   kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, scheduler::SlotState& state,
                                      const LogitTarget& target);
   int top_max() const;
+  int stride_max() const { return std::min(kernels::kSampleTopMax, 2 * vocab_size_); }
   std::size_t out_bytes(std::size_t num_rows, int top_stride) const;
   kernels::SampleRecord* sent_records() const;
   kernels::TopToken* sent_top() const;

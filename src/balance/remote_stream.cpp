@@ -28,6 +28,7 @@ client::Resumable resumable_of(Request& request) {
     message.scored = std::move(request.scored);
     message.options.notices = request.wants_notices;
     message.top_logprobs = request.params.top_logprobs;
+    message.logprob_token_ids = request.params.logprob_token_ids;
     return client::Resumable(std::move(message));
   }
   protocol::GenerateMessage message;
@@ -90,9 +91,12 @@ Result<TokenEvent> RemoteStream::take(protocol::ServerEntry& entry, int vocab_si
   if (entry.num_backtracked > 0 || entry.fork_of_index || (!entry.token && !is_end)) {
     return Error{ErrorCode::kUnavailable, "it sent an entry of a stream that has not asked for it"};
   }
-  for (const TokenLogprob& top : entry.top_logprobs) {
-    if (top.token >= 0 && top.token < vocab_size && is_logprob(top.logprob)) continue;
-    return Error{ErrorCode::kUnavailable, "it sent top_logprobs that are none of its vocabulary"};
+  for (const auto* logprobs : {&entry.top_logprobs, &entry.token_logprobs}) {
+    for (const TokenLogprob& one : *logprobs) {
+      if (one.token >= 0 && one.token < vocab_size && is_logprob(one.logprob)) continue;
+      return Error{ErrorCode::kUnavailable,
+                   "it sent log probabilities of tokens that are none of its vocabulary"};
+    }
   }
   if (!is_logprob(entry.logprob)) {
     return Error{ErrorCode::kUnavailable,
@@ -110,6 +114,11 @@ Result<TokenEvent> RemoteStream::take(protocol::ServerEntry& entry, int vocab_si
   if (!entry.top_logprobs.empty()) {
     for (TokenLogprob& top : entry.top_logprobs) top.logprob = logprob_of(top.logprob);
     event.top_logprobs = TopLogprobs(entry.top_logprobs);
+  }
+  if (!entry.token_logprobs.empty()) {
+    for (TokenLogprob& one : entry.token_logprobs) one.logprob = logprob_of(one.logprob);
+    event.listed_logprobs =
+        std::make_shared<const std::vector<TokenLogprob>>(std::move(entry.token_logprobs));
   }
   if (!entry.token) return event;
   tokens_.push_back(*entry.token);

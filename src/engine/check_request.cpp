@@ -112,6 +112,11 @@ Result<void> check_request(const Request& request, const ModelLimits& limits) {
   const SamplingParams& params = request.params;
   Result<void> stops = check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size);
   if (!stops) return stops;
+  if (params.logprob_token_ids != nullptr) {
+    Result<void> listed =
+        check_ids("logprob_token_ids", *params.logprob_token_ids, limits.vocab_size);
+    if (!listed) return listed;
+  }
   if (Result<void> ok = check_resumed(request); !ok) return ok;
   if (params.mask) {
     if (Result<void> ok = check_mask(request, limits); !ok) return ok;

@@ -51,6 +51,7 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelL
   sequence->tokens.insert(sequence->tokens.end(), request.scored.begin(), request.scored.end());
   if (request.kind == RequestKind::kScore) {
     sequence->params.top_logprobs = request.params.top_logprobs;
+    sequence->params.logprob_token_ids = std::move(request.params.logprob_token_ids);
   } else {
     sequence->params = std::move(request.params);
   }

@@ -49,6 +49,7 @@ constexpr std::array kFieldNames = [] {
   constexpr std::array<std::string_view, kNumFields - static_cast<std::size_t>(Field::kMask)>
       kLast = {"mask",
                "logprobs",
+               "logprob_token_ids",
                "stop_token_ids",
                "stop",
                "include_stop",

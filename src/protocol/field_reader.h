@@ -41,6 +41,7 @@ enum class Field : std::uint8_t {
   kFirstParam,  // then the others of kSamplingTable
   kMask = kFirstParam + kSamplingTable.size(),
   kLogprobs,
+  kLogprobTokenIds,
   kStopTokenIds,
   kStop,
   kIncludeStop,
@@ -137,6 +138,8 @@ class FieldReader : public FieldChecks {
   ControllerMessage controller();
   // Of a SCORE, whose default is another.
   int top_logprobs();
+  // Null: none. num_top: the alternatives that are reported as well.
+  std::shared_ptr<const std::vector<TokenId>> logprob_token_ids(int num_top);
 
  private:
   const std::optional<simdjson::dom::element>& element(Field field) const {

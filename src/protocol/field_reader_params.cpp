@@ -17,6 +17,7 @@ SamplingParams FieldReader::params() {
   params.stop_token_ids = stop_token_ids();
   params.raw_logprobs = raw_logprobs();
   params.mask = optional_mask();
+  params.logprob_token_ids = logprob_token_ids(params.top_logprobs);
   return params;
 }
 
@@ -102,6 +103,27 @@ std::vector<TokenId> FieldReader::stop_token_ids() {
   fail(Field::kStopTokenIds, "has " + std::to_string(count) + " token ids; allowed are at most " +
                                  std::to_string(kMaxStopTokens));
   return {};
+}
+
+std::shared_ptr<const std::vector<TokenId>> FieldReader::logprob_token_ids(int num_top) {
+  constexpr Field kField = Field::kLogprobTokenIds;
+  const auto& value = element(kField);
+  if (!value) return nullptr;
+  const std::size_t count = value->is_array() ? value->get_array().value().size() : 0;
+  const auto most = static_cast<std::size_t>(kMaxTopLogprobs - num_top);
+  if (count > most) {
+    fail(kField, "has " + std::to_string(count) + " token ids; allowed are at most " +
+                     std::to_string(most) + ", with top_logprobs " +
+                     std::to_string(kMaxTopLogprobs));
+    return nullptr;
+  }
+  std::vector<TokenId> ids = required_tokens(kField, true);
+  std::vector<TokenId> sorted = ids;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
+    fail(kField, "has " + std::to_string(*twice) + " twice; allowed are token ids that differ");
+  }
+  return ids.empty() ? nullptr : std::make_shared<const std::vector<TokenId>>(std::move(ids));
 }
 
 bool FieldReader::raw_logprobs() {

@@ -331,6 +331,7 @@ ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& read
     message.scored = reader.required_tokens(Field::kScored, false);
   }
   message.top_logprobs = reader.top_logprobs();
+  message.logprob_token_ids = reader.logprob_token_ids(message.top_logprobs);
   read_options(reader, message.options);
   message.unknown_keys = reader.take_unknown_keys();
   return message;

@@ -47,9 +47,10 @@ std::optional<std::vector<TokenId>> get_tokens(const simdjson::dom::object& obje
   return tokens;
 }
 
-std::vector<TokenLogprob> read_top_logprobs(const simdjson::dom::object& object) {
+std::vector<TokenLogprob> read_logprobs(const simdjson::dom::object& object,
+                                        std::string_view field) {
   std::vector<TokenLogprob> top;
-  const auto fields = get<simdjson::dom::object>(object, "top_logprobs");
+  const auto fields = get<simdjson::dom::object>(object, field);
   if (!fields) return top;
   for (const auto& [key, value] : *fields) {
     TokenLogprob entry;
@@ -74,7 +75,8 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   if (!reason.empty()) {
     entry.finish_reason = reason == "length" ? FinishReason::kLength : FinishReason::kStop;
   }
-  entry.top_logprobs = read_top_logprobs(object);
+  entry.top_logprobs = read_logprobs(object, "top_logprobs");
+  entry.token_logprobs = read_logprobs(object, "token_logprobs");
   entry.error = get<std::string_view>(object, "error").value_or("");
   entry.error_code = get<std::string_view>(object, "code").value_or("");
   entry.retryable = get<bool>(object, "retryable").value_or(false);

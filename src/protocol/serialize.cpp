@@ -56,6 +56,20 @@ void write_head(const TokenEvent& entry, const std::optional<int>& index, std::s
   out.append(text, at);
 }
 
+void write_logprobs(std::string_view name, std::span<const TokenLogprob> logprobs,
+                    JsonWriter& json) {
+  std::string& out = json.key(name).begin_object().out();
+  bool first = true;
+  for (const TokenLogprob& one : logprobs) {
+    out.append(first ? "\"" : ", \"");
+    first = false;
+    append_int(one.token, out);
+    out.append("\": ");
+    append_float(one.logprob, out);
+  }
+  json.end_object();
+}
+
 void write_pieces(const ReplyPieces& pieces, JsonWriter& json) {
   if (!pieces.reasoning.empty()) json.field("reasoning", pieces.reasoning);
   if (pieces.calls.empty()) return;
@@ -88,17 +102,9 @@ void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& js
     if (more->pieces != nullptr) write_pieces(*more->pieces, json);
     json.given_field("stop_text", more->stop_text);
   }
-  if (entry.top_logprobs) {
-    std::string& out = json.key("top_logprobs").begin_object().out();
-    bool first = true;
-    for (const TokenLogprob& top : *entry.top_logprobs) {
-      out.append(first ? "\"" : ", \"");
-      first = false;
-      append_int(top.token, out);
-      out.append("\": ");
-      append_float(top.logprob, out);
-    }
-    json.end_object();
+  if (entry.top_logprobs) write_logprobs("top_logprobs", *entry.top_logprobs, json);
+  if (entry.listed_logprobs != nullptr) {
+    write_logprobs("token_logprobs", *entry.listed_logprobs, json);
   }
   json.end_object();
 }

@@ -83,7 +83,7 @@ bool Scheduler::give_tokens(Sequence& sequence, const PlanRow& row,
     // The tokens that the row drew before this one were its drafts.
     if (row.num_drafts > 0) sequence.num_computed = sequence.length();
     TokenEvent entry = next_entry(sequence, std::move(token));
-    if (keeps_scores) scores_.keep(sequence, entry.logprob);
+    if (keeps_scores) scores_.keep(sequence, entry.logprob, entry.listed_logprobs);
     ++num_given;
     ends = entry.finish_reason != FinishReason::kNone;
     events_.push_back({sequence.key, std::move(entry)});
@@ -102,6 +102,7 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
   TokenEvent entry{sequence.key.stream, token.token,  token.logprob,
                    FinishReason::kNone, std::nullopt, sequence.key.sample};
   ++sequence.num_emitted;
+  entry.listed_logprobs = std::move(token.listed_logprobs);
   const bool is_known = sequence.num_prompt + sequence.num_emitted <= sequence.length();
   if (sequence.kind == RequestKind::kScore) {
     ++counters_.num_scored_tokens;
@@ -131,11 +132,9 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
 // Reports the log probabilities that are known of a Score that does not run, as many as may be
 // given. Whether it has ended by them.
 bool Scheduler::recall(Sequence& sequence) {
-  while (const std::optional<float> logprob = scores_.next(sequence)) {
+  while (std::optional<TokenResult> known = scores_.next(sequence)) {
     ++counters_.num_cached_scores;
-    const int next = sequence.num_prompt + sequence.num_emitted;
-    const TokenId token = sequence.tokens[static_cast<std::size_t>(next)];
-    TokenEvent entry = next_entry(sequence, TokenResult{token, *logprob, {}});
+    TokenEvent entry = next_entry(sequence, std::move(*known));
     const bool ends = entry.finish_reason != FinishReason::kNone;
     events_.push_back({sequence.key, std::move(entry)});
     if (!ends) continue;

@@ -1,17 +1,34 @@
 #include "lmtp/scheduler/score_recall.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace lmtp::scheduler {
 
-void ScoreRecall::keep(Sequence& sequence, float logprob) {
+void ScoreRecall::keep(Sequence& sequence, float logprob, const TokenLogprobs& listed) {
   const int end = sequence.num_prompt + sequence.num_emitted;
   if (end != sequence.scores_end + 1) flush(sequence);
+  if (listed != nullptr && sequence.kind == RequestKind::kScore) keep_listed(sequence, *listed);
   sequence.new_scores[static_cast<std::size_t>(sequence.num_new_scores++)] = logprob;
   sequence.scores_end = end;
   if (end % kBlockSize == 0) flush(sequence);
+}
+
+// Each as if it were the sequence's token there.
+void ScoreRecall::keep_listed(Sequence& sequence, std::span<const TokenLogprob> listed) {
+  const auto at = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted) - 1;
+  const TokenId token = sequence.tokens[at];
+  for (const TokenLogprob& one : listed) {
+    cache::ScoreCache::Place place = sequence.score_place;
+    sequence.tokens[at] = one.token;
+    cache_.add(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(at + 1),
+               {&one.logprob, 1}, place);
+  }
+  sequence.tokens[at] = token;
 }
 
 void ScoreRecall::flush(Sequence& sequence) {
@@ -22,18 +39,44 @@ void ScoreRecall::flush(Sequence& sequence) {
              std::span<const float>(sequence.new_scores).first(count), sequence.score_place);
 }
 
-std::optional<float> ScoreRecall::next(Sequence& sequence) {
+std::optional<TokenResult> ScoreRecall::next(Sequence& sequence) {
   if (!may_recall(sequence)) return std::nullopt;
   sequence.awaits_recall = num_left_ == 0;
   is_lacking_ |= sequence.awaits_recall;
   if (sequence.awaits_recall) return std::nullopt;
-  const int next = sequence.num_prompt + sequence.num_emitted;
-  const std::optional<float> logprob = cache_.find(
-      sequence.adapter,
-      std::span<const TokenId>(sequence.tokens).first(static_cast<std::size_t>(next) + 1),
-      sequence.score_place);
-  num_left_ -= logprob ? 1 : 0;
-  return logprob;
+  const auto next = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
+  const cache::ScoreCache::Place before = sequence.score_place;
+  const std::optional<float> logprob =
+      cache_.find(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1),
+                  sequence.score_place);
+  if (!logprob) return std::nullopt;
+  TokenResult known{sequence.tokens[next], *logprob, {}};
+  int num_given = 1;
+  if (const auto& ids = sequence.params.logprob_token_ids; ids != nullptr) {
+    known.listed_logprobs = find_listed(sequence, before);
+    if (known.listed_logprobs == nullptr) return std::nullopt;
+    num_given += static_cast<int>(ids->size());
+  }
+  num_left_ -= std::min(num_left_, num_given);
+  return known;
+}
+
+// Null: one of them is not known. place: of the sequence.
+TokenLogprobs ScoreRecall::find_listed(Sequence& sequence, cache::ScoreCache::Place place) {
+  const auto next = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
+  const TokenId token = sequence.tokens[next];
+  auto listed = std::make_shared<std::vector<TokenLogprob>>();
+  for (const TokenId id : *sequence.params.logprob_token_ids) {
+    cache::ScoreCache::Place own = place;
+    sequence.tokens[next] = id;
+    const auto logprob = cache_.find(
+        sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1), own);
+    if (!logprob) break;
+    listed->push_back({id, *logprob});
+  }
+  sequence.tokens[next] = token;
+  const bool is_whole = listed->size() == sequence.params.logprob_token_ids->size();
+  return is_whole ? std::move(listed) : nullptr;
 }
 
 bool ScoreRecall::needs_round() { return std::exchange(has_new_, false) || is_lacking_; }

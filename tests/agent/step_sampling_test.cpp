@@ -122,6 +122,19 @@ class StepSamplingTest : public ::testing::Test {
       if (a.error.has_value()) continue;
       ASSERT_EQ(a.tokens[0].token, b.tokens[0].token);
       ASSERT_NEAR(a.tokens[0].logprob, b.tokens[0].logprob, 2e-5);
+      const auto& listed = rows[i].params.logprob_token_ids;
+      for (std::size_t k = 0; listed != nullptr && k < listed->size(); ++k) {
+        const TokenLogprob& one = (*a.tokens[0].listed_logprobs)[k];
+        const TokenLogprob& other = (*b.tokens[0].listed_logprobs)[k];
+        ASSERT_EQ(one.token, (*listed)[k]);
+        ASSERT_EQ(other.token, (*listed)[k]);
+        ASSERT_NEAR(one.logprob, other.logprob, 2e-5);
+        const auto& top = b.tokens[0].top_logprobs;
+        const auto found = std::ranges::find(top, one.token, &TokenLogprob::token);
+        if (found != top.end()) {
+          ASSERT_EQ(found->logprob, other.logprob);
+        }
+      }
       ASSERT_EQ(a.tokens[0].top_logprobs.size(), b.tokens[0].top_logprobs.size());
       for (std::size_t k = 0; k < a.tokens[0].top_logprobs.size(); ++k) {
         ASSERT_EQ(a.tokens[0].top_logprobs[k].token, b.tokens[0].top_logprobs[k].token) << k;
@@ -139,6 +152,15 @@ TEST_F(StepSamplingTest, GreedyAndTopLogprobs) {
     for (const int num_top : {0, 1, 2, 20, 1024, 4000}) {
       Row row{.logits = random_row(vocab_size, 3), .params = {}};
       row.params.top_logprobs = num_top;
+      rows.push_back(row);
+    }
+    for (const int num_top : {0, 2, 1000}) {
+      Row row{.logits = random_row(vocab_size, 4), .params = {}};
+      row.params.top_logprobs = num_top;
+      std::vector<TokenId> listed;
+      for (TokenId id = vocab_size - 1; id >= 0 && listed.size() < 24; --id) listed.push_back(id);
+      row.params.logprob_token_ids =
+          std::make_shared<const std::vector<TokenId>>(std::move(listed));
       rows.push_back(row);
     }
     // Ties go to the lowest id; what is impossible is not listed; zero has one value.

@@ -206,6 +206,21 @@ async def typical_p_close_to_0_leaves_one_token(t):
 
 
 @rule("Log probabilities", "TEXT")
+async def listed_tokens_have_their_logprobs(t):
+    """logprob_token_ids have the log probabilities that top_logprobs has, in their order."""
+    async with t.wire() as w:
+        (best,) = await w.generate(max_tokens=1, top_logprobs=40)
+        asked = [int(key) for key in reversed(best["top_logprobs"])]
+        for entry in (
+            *await w.generate(max_tokens=1, temperature=1.0, seed=5, logprob_token_ids=asked),
+            *await w.score(PROMPT, [best["token"]], logprob_token_ids=asked),
+        ):
+            got = entry.get("token_logprobs", {})
+            expect_equal(list(got), list(map(str, asked)), "tokens of token_logprobs")
+            expect_equal(got, dict(best["top_logprobs"]), "log probabilities")
+
+
+@rule("Log probabilities", "TEXT")
 async def raw_logprobs_are_the_models(t):
     """logprobs "raw" are those of the model's logits, before bias and penalties; draws stay."""
     async with t.wire() as w:

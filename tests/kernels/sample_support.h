@@ -30,11 +30,13 @@ struct SampleCase {
   std::vector<std::uint32_t> mask = {};
   bool has_mask = false;
   std::vector<std::uint32_t> draw_mask = {};  // empty: none
+  std::vector<std::int32_t> listed = {};
 };
 
 struct SampleOutcome {
   kernels::SampleRecord record;
   std::vector<std::pair<std::int32_t, float>> top;
+  std::vector<std::pair<std::int32_t, float>> listed;
 
   bool valid() const { return record.is_valid != 0; }
 };
@@ -57,17 +59,18 @@ struct DrawMasks {
   std::vector<std::int32_t> of;
 };
 
-inline std::vector<SampleOutcome> outcomes_of(std::size_t count,
+inline std::vector<SampleOutcome> outcomes_of(const std::vector<SampleCase>& cases,
                                               const std::vector<kernels::SampleRecord>& records,
                                               const std::vector<kernels::TopToken>& top,
                                               std::int32_t top_stride) {
   std::vector<SampleOutcome> outcomes;
-  for (std::size_t i = 0; i < count; ++i) {
-    SampleOutcome outcome{.record = records[i], .top = {}};
-    for (int k = 0; k < records[i].num_top; ++k) {
-      const auto& entry =
-          top[i * static_cast<std::size_t>(top_stride) + static_cast<std::size_t>(k)];
-      outcome.top.emplace_back(entry.id, entry.logprob);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SampleOutcome outcome{.record = records[i], .top = {}, .listed = {}};
+    const kernels::TopToken* at = top.data() + i * static_cast<std::size_t>(top_stride);
+    for (int k = 0; k < records[i].num_top; ++k) outcome.top.emplace_back(at[k].id, at[k].logprob);
+    at += cases[i].params.num_top;
+    for (std::size_t k = 0; outcome.valid() && k < cases[i].listed.size(); ++k) {
+      outcome.listed.emplace_back(at[k].id, at[k].logprob);
     }
     outcomes.push_back(std::move(outcome));
   }
@@ -108,11 +111,11 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
     row.num_biases = static_cast<std::int64_t>(ids[i].size());
     row.bias_ids = ids[i].data();
     row.bias_values = values[i].data();
-    if (one.has_mask) {
-      row.mask = one.mask.data();
-      row.num_mask_words = static_cast<std::int64_t>(one.mask.size());
-    }
-    top_stride = std::max(top_stride, row.num_top);
+    row.mask = one.has_mask ? one.mask.data() : nullptr;
+    row.num_mask_words = static_cast<std::int64_t>(one.mask.size());
+    row.listed_ids = one.listed.data();
+    row.num_listed = static_cast<std::int64_t>(one.listed.size());
+    top_stride = std::max(top_stride, row.num_top + static_cast<std::int32_t>(row.num_listed));
     rows.push_back(row);
   }
   // Behind them one that is passed over.
@@ -142,7 +145,7 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
   EXPECT_EQ(records.back().token, -7);
   EXPECT_TRUE(
       std::ranges::equal(std::as_bytes(std::span(sent)), std::as_bytes(std::span(records))));
-  return outcomes_of(cases.size(), records, top, top_stride);
+  return outcomes_of(cases, records, top, top_stride);
 }
 
 inline SampleOutcome sample(const kernels::Backend& backend, const SampleCase& one) {
@@ -165,6 +168,7 @@ inline void expect_same(const SampleOutcome& a, const SampleOutcome& b) {
   ASSERT_EQ(a.record.token, b.record.token);
   ASSERT_EQ(bits(a.record.logprob), bits(b.record.logprob));
   ASSERT_EQ(a.top, b.top);
+  ASSERT_EQ(a.listed, b.listed);
 }
 
 // Rows of one width with all parameters drawn, ties, impossible tokens and some that are no
@@ -223,6 +227,7 @@ inline std::vector<SampleCase> random_cases(std::size_t width, int count, unsign
     }
     params.is_raw = one_in(4) ? 1 : 0;
     if (one_in(6)) params.scored = any_id();
+    if (one_in(4)) one.listed = {any_id(), any_id(), any_id()};
     cases.push_back(std::move(one));
   }
   return cases;

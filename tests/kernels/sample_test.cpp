@@ -73,6 +73,7 @@ TEST_P(SampleTest, GreedyAndReportedLogprobsAreTheReferences) {
     for (std::size_t id = 0; id < size; id += 2) {
       one.biases[static_cast<std::int32_t>(id)] = id % 3 == 0 ? -100.0F : 0.5F;
     }
+    one.listed = {static_cast<std::int32_t>(size) - 1, 0, static_cast<std::int32_t>(size / 2)};
     const auto expected = reference_logprobs(one);
     std::vector<std::int32_t> order(size);
     std::iota(order.begin(), order.end(), 0);
@@ -86,6 +87,12 @@ TEST_P(SampleTest, GreedyAndReportedLogprobsAreTheReferences) {
     for (std::size_t i = 0; i < outcome.top.size(); ++i) {
       EXPECT_EQ(outcome.top[i].first, order[i]);
       EXPECT_NEAR(outcome.top[i].second, expected[static_cast<std::size_t>(order[i])], 2e-5);
+    }
+    ASSERT_EQ(outcome.listed.size(), 3U);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(outcome.listed[i].first, one.listed[i]);
+      EXPECT_NEAR(outcome.listed[i].second, expected[static_cast<std::size_t>(one.listed[i])],
+                  2e-5);
     }
   }
 }

@@ -68,6 +68,19 @@ TEST(ParseText, AGrammarIsATypeAndItsValue) {
   EXPECT_FALSE(parsed(R"("prompt": [1], "grammar": null)").grammar.has_value());
 }
 
+TEST(ParseText, TokensThatAreListed) {
+  const auto message = parsed(R"("prompt": [1], "logprob_token_ids": [7, 5])");
+  ASSERT_NE(message.params.logprob_token_ids, nullptr);
+  const auto back = parse_as<GenerateMessage>(serialize_client_message(message));
+  EXPECT_EQ(*back.params.logprob_token_ids, (std::vector<TokenId>{7, 5}));
+  EXPECT_EQ(parsed(R"("prompt": [1], "logprob_token_ids": [])").params.logprob_token_ids, nullptr);
+  BiasCache cache;
+  const auto score = std::get<ScoreMessage>(std::get<ClientMessage>(parse_client_message(
+      R"(SCORE {"stream_id": 1, "prompt": [1], "scored": [2], "logprob_token_ids": [3]})", cache)));
+  EXPECT_EQ(*parse_as<ScoreMessage>(serialize_client_message(score)).logprob_token_ids,
+            std::vector<TokenId>{3});
+}
+
 TEST(ParseText, AReplyIsReadWhereThatIsAskedFor) {
   const std::string chat = R"("messages": [{"role": "user"}])";
   EXPECT_FALSE(parsed(chat).reading.has_value());

@@ -59,6 +59,16 @@ TEST(Serialize, WhatAReplySaysBesideItsTextFollowsIt) {
             R"({"index": 1, "id": "c", "name": "f", "arguments": "{"}]}])");
 }
 
+TEST(Serialize, ListedTokensComeInTheirOrder) {
+  TokenEvent event{3, 42, -0.5F, FinishReason::kNone, std::nullopt};
+  event.listed_logprobs =
+      std::make_shared<const std::vector<TokenLogprob>>(std::vector<TokenLogprob>{
+          {7, -2.5F}, {5, -1.0F}, {6, -std::numeric_limits<float>::infinity()}});
+  const std::string text = tokens_text({event});
+  EXPECT_TRUE(text.ends_with(R"("token_logprobs": {"7": -2.5, "5": -1.0, "6": -1e+30}}])")) << text;
+  EXPECT_EQ((*parse_server_message(text))[0].token_logprobs.size(), 3U);
+}
+
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
   EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
                          ErrorEntry{9, "cancelled", ErrorCode::kCancelled}}),

@@ -105,10 +105,10 @@ TEST(ScoreRecallTest, GivesWhatIsKnownUpToTheFirstThatIsNot) {
   keep_all(scores, kept);
   Sequence asks = score_of(0, 4, 8);
   for (const float expected : {-1.0F, -2.0F, -3.0F}) {
-    EXPECT_EQ(scores.next(asks), expected);
+    EXPECT_EQ(scores.next(asks)->logprob, expected);
     ++asks.num_emitted;
   }
-  EXPECT_EQ(scores.next(asks), std::nullopt);
+  EXPECT_FALSE(scores.next(asks));
   EXPECT_FALSE(asks.awaits_recall);
   EXPECT_FALSE(scores.is_lacking());
 }
@@ -121,14 +121,14 @@ TEST(ScoreRecallTest, GivesNoMoreThanTheLimitAndHasTheOthersWait) {
   EXPECT_FALSE(scores.needs_round());
   scores.set_limit(1);
   Sequence asks = score_of(0, 4, 7);
-  EXPECT_EQ(scores.next(asks), -1.0F);
+  EXPECT_EQ(scores.next(asks)->logprob, -1.0F);
   ++asks.num_emitted;
-  EXPECT_EQ(scores.next(asks), std::nullopt);
+  EXPECT_FALSE(scores.next(asks));
   EXPECT_TRUE(asks.awaits_recall && scores.is_lacking() && scores.needs_round());
   scores.begin_round();
   EXPECT_FALSE(scores.is_lacking());
   scores.set_limit(1);
-  EXPECT_EQ(scores.next(asks), -2.0F);
+  EXPECT_EQ(scores.next(asks)->logprob, -2.0F);
   EXPECT_FALSE(asks.awaits_recall);
 }
 
@@ -138,10 +138,10 @@ TEST(ScoreRecallTest, OnlyScoresWithoutAlternativesAreGivenAnything) {
   keep_all(scores, kept);
   Sequence asks = score_of(0, 4, 7);
   asks.params.top_logprobs = 2;
-  EXPECT_EQ(scores.next(asks), std::nullopt);
+  EXPECT_FALSE(scores.next(asks));
   asks.params.top_logprobs = 0;
   asks.kind = RequestKind::kGenerate;
-  EXPECT_EQ(scores.next(asks), std::nullopt);
+  EXPECT_FALSE(scores.next(asks));
   ScoreRecall off(0);
   EXPECT_FALSE(off.begin_row(kept) || off.may_recall(score_of(0, 4, 7)));
 }

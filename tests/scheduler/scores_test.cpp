@@ -73,6 +73,37 @@ class ScoresTest : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Agents, ScoresTest, ::testing::Bool(),
                          [](const auto& ahead) { return ahead.param ? "Ahead" : "InTurn"; });
 
+// The tokens that a Score lists are known the next time, each by itself as well.
+TEST_P(ScoresTest, ListedTokensAreKnownLater) {
+  for (const int num_prompt : {1, 15, 16, 17, 40}) {
+    const auto prompt = counting(3 * num_prompt, num_prompt);
+    std::vector<TokenLogprob> listed;
+    driver_.set_on_event([&](const SchedulerEvent& event) {
+      const auto& token = std::get<TokenEvent>(event.entry);
+      ASSERT_NE(token.listed_logprobs, nullptr);
+      listed = *token.listed_logprobs;
+    });
+    const auto list = [&](TokenId scored, const std::vector<TokenId>& ids) {
+      const std::int64_t before = counters().num_tokens_computed;
+      listed.clear();
+      driver_.score(++last_id_, prompt, {scored}, 1, nullptr, ids);
+      driver_.run();
+      EXPECT_EQ(listed.size(), ids.size());
+      for (std::size_t i = 0; i < listed.size(); ++i) {
+        EXPECT_EQ(listed[i].token, ids[i]);
+        EXPECT_EQ(listed[i].logprob, FakeAgent::logprob_after(prompt, ids[i]));
+      }
+      return counters().num_tokens_computed - before;
+    };
+    EXPECT_GT(list(5, {7, 5, 6}), 0);
+    EXPECT_EQ(list(5, {7, 5, 6}), 0);
+    EXPECT_EQ(list(6, {5, 7}), 0) << "others of them, in another order";
+    EXPECT_EQ(list(5, {7, 8}), 1) << "8 is not known";
+    driver_.set_on_event({});
+    EXPECT_EQ(score(prompt, {7}), 0);
+  }
+}
+
 TEST_P(ScoresTest, OneThatComesAgainComputesNothing) {
   int first = 0;
   for (const int num_prompt : {0, 1, 15, 16, 17, 40}) {

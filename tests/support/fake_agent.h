@@ -165,6 +165,13 @@ class FakeAgent : public scheduler::ModelAgent {
     return -static_cast<float>(mix(hash, token) % 1000) / 100.0F - 0.01F;
   }
 
+  static TokenLogprobs list(std::uint64_t hash, const SamplingParams& params) {
+    if (params.logprob_token_ids == nullptr) return nullptr;
+    auto listed = std::make_shared<std::vector<TokenLogprob>>();
+    for (const TokenId id : *params.logprob_token_ids) listed->push_back({id, logprob(hash, id)});
+    return listed;
+  }
+
   // The next token where the bias of the step forbids the one that would have come.
   TokenId draw_allowed(std::uint64_t hash, const SamplingParams& params) const {
     TokenId token = draw(hash, options_.vocab_size);
@@ -317,7 +324,7 @@ class FakeAgent : public scheduler::ModelAgent {
       const bool scored = p < end - row.num_logits + row.num_scored;
       const TokenId next = scored ? token(p + 1) : draw_allowed(hash, s.params);
       const float lp = logprob(hash, next);
-      result.tokens.push_back({next, lp, {}});
+      result.tokens.push_back({next, lp, {}, list(hash, s.params)});
       if (!scored) result.tokens.back().top_logprobs.push_back({next, lp});
     }
     hashes_.push_back(hash);

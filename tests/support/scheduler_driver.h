@@ -60,11 +60,16 @@ class SchedulerDriver {
   }
 
   StreamKey score(StreamId id, std::vector<TokenId> prompt, const std::vector<TokenId>& scored,
-                  ConnectionId connection = 1, std::shared_ptr<const Adapter> adapter = nullptr) {
+                  ConnectionId connection = 1, std::shared_ptr<const Adapter> adapter = nullptr,
+                  std::vector<TokenId> listed = {}) {
     auto sequence = std::make_unique<scheduler::Sequence>();
     sequence->key = {connection, id};
     sequence->weights_of_adapter = std::move(adapter);
     sequence->kind = RequestKind::kScore;
+    if (!listed.empty()) {
+      sequence->params.logprob_token_ids =
+          std::make_shared<const std::vector<TokenId>>(std::move(listed));
+    }
     sequence->params.top_logprobs = 0;
     sequence->num_prompt = static_cast<int>(prompt.size());
     sequence->tokens = std::move(prompt);

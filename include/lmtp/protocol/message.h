@@ -86,6 +86,7 @@ struct ScoreMessage {
   StreamOptions options = {};
   std::string scored_text = {};  // in the place of `scored`
   int top_logprobs = 0;
+  std::shared_ptr<const std::vector<TokenId>> logprob_token_ids = {};  // SamplingParams'
 };
 
 struct TokenizeMessage {
@@ -268,8 +269,9 @@ struct ServerEntry {
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
   std::vector<TokenLogprob> top_logprobs;
-  std::string error;            // empty: none
-  std::string error_code = {};  // empty: the server does not say
+  std::vector<TokenLogprob> token_logprobs;  // of logprob_token_ids
+  std::string error;                         // empty: none
+  std::string error_code = {};               // empty: the server does not say
   bool retryable = false;
   int retry_after_ms = 0;                 // [0, kMaxTimeoutMs]
   int index = 0;                          // of the sample: >= 0

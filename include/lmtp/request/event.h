@@ -35,6 +35,8 @@ struct TokenEvent {
   bool is_forced = false;    // nothing else could follow (NextTokens), so it was not drawn
   // With a stream's first token: of its prompt's, those that the prefix cache had; -1: not told.
   int num_cached = -1;
+  // One for each of SamplingParams::logprob_token_ids, in their order; null: none are asked for.
+  TokenLogprobs listed_logprobs = {};
 };
 
 // The end of a stream by an error.

@@ -53,6 +53,9 @@ struct SamplingParams : DrawParams {
   std::vector<TokenId> stop_token_ids;  // others that do; at most kMaxStopTokens
   // What is reported: of the logits as the model gave them; or after penalties, bias and mask.
   bool raw_logprobs = false;
+  // Tokens whose log probabilities are reported at each position, whatever is drawn: distinct, and
+  // with top_logprobs at most kMaxTopLogprobs. Null: none. Immutable.
+  std::shared_ptr<const std::vector<TokenId>> logprob_token_ids;
 
   // Whether the log probabilities that are reported are those of the logits as the model gave them.
   bool reports_raw() const {

@@ -21,6 +21,9 @@ struct TokenLogprob {
   bool operator==(const TokenLogprob&) const = default;
 };
 
+// Shared and immutable; null: none.
+using TokenLogprobs = std::shared_ptr<const std::vector<TokenLogprob>>;
+
 // As a vector of them, but a single one, as most streams ask for, is held in place.
 class TopLogprobs {
  public:

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "lmtp/cache/score_cache.h"
 #include "lmtp/scheduler/sequence.h"
+#include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::scheduler {
 
@@ -27,9 +29,9 @@ class ScoreRecall {
     has_new_ |= keeps && sequence.kind == RequestKind::kScore;
     return keeps;
   }
-  // Keeps the log probability of the token that was reported last, with the others of its block.
-  // REQUIRES: begin_row() returned true.
-  void keep(Sequence& sequence, float logprob);
+  // Keeps the log probability of the token that was reported last, with the others of its block;
+  // of a Score those of the tokens that it lists as well. REQUIRES: begin_row() returned true.
+  void keep(Sequence& sequence, float logprob, const TokenLogprobs& listed = nullptr);
   // Writes what is kept of the sequence so far to the cache, where others find it.
   void flush(Sequence& sequence);
 
@@ -38,11 +40,12 @@ class ScoreRecall {
     return cache_.is_on() && sequence.kind == RequestKind::kScore &&
            sequence.params.top_logprobs == 0;
   }
-  // The log probability of the sequence's next token; nullopt where it is not known, or not to be
-  // recalled, or where the limit is reached: then the sequence awaits it.
-  std::optional<float> next(Sequence& sequence);
+  // The sequence's next token; nullopt where a log probability of it or of one that is listed is
+  // not known, or not to be recalled, or where the limit is reached: then the sequence awaits it.
+  std::optional<TokenResult> next(Sequence& sequence);
 
-  // The number of log probabilities that next() gives from here on. REQUIRES: num_scores >= 0.
+  // The number of tokens, those listed among them, that next() gives from here on, but for the last
+  // one's. REQUIRES: num_scores >= 0.
   void set_limit(int num_scores) { num_left_ = num_scores; }
   // Whether a Score awaits more than the limit allowed.
   bool is_lacking() const { return is_lacking_; }
@@ -55,6 +58,9 @@ class ScoreRecall {
   const cache::ScoreCache& cache() const { return cache_; }
 
  private:
+  TokenLogprobs find_listed(Sequence& sequence, cache::ScoreCache::Place place);
+  void keep_listed(Sequence& sequence, std::span<const TokenLogprob> listed);
+
   cache::ScoreCache cache_;
   int num_left_ = std::numeric_limits<int>::max();
   bool is_lacking_ = false;

@@ -184,7 +184,8 @@ struct RowMask {
 struct TokenResult {
   TokenId token = 0;
   float logprob = 0.0F;
-  TopLogprobs top_logprobs;  // best first; empty for a Score that asks for none
+  TopLogprobs top_logprobs;            // best first; empty for a Score that asks for none
+  TokenLogprobs listed_logprobs = {};  // as TokenEvent has them
 };
 
 // The result of one row of the plan.

@@ -41,6 +41,10 @@ struct SampleRow : DrawParams {
   std::int64_t is_raw = 0;  // 1: reports log probabilities before penalties, biases and mask
   const std::int32_t* bias_ids = nullptr;
   const float* bias_values = nullptr;
+  // Tokens whose log probabilities are written as well, whatever they are: after the num_top places
+  // of SampleArgs::top, in this order.
+  const std::int32_t* listed_ids = nullptr;  // [num_listed]
+  std::int64_t num_listed = 0;               // with num_top at most SampleArgs::top_stride
   // Token i is allowed if bit i % 32 of word i / 32 is set; others become -inf. Null: all are.
   const std::uint32_t* mask = nullptr;
 };
@@ -98,8 +102,8 @@ struct SampleArgs {
   const std::int32_t* ids = nullptr;        // [m] input tokens, where a row counts its own
   SampleRecord* records = nullptr;          // [m]
   SampleRecord* sent = nullptr;             // [m] the same once more, for the host; null: not
-  TopToken* top = nullptr;                  // [m, top_stride], best first
-  std::int64_t top_stride = 0;              // >= num_top of every row
+  TopToken* top = nullptr;                  // [m, top_stride], best first; then those listed
+  std::int64_t top_stride = 0;              // >= num_top + num_listed of every row
   // [m, vocabulary] written, where any row is_raw, has one of the masks, or draws by typical_p.
   Matrix<float> raw = {};
   // Tokens that may be drawn, where the log probabilities that are reported stay those before it:

@@ -114,6 +114,7 @@ void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& an
   Request request = request_of(message, RequestKind::kScore);
   request.scored = std::move(message.scored);
   request.params.top_logprobs = message.top_logprobs;
+  request.params.logprob_token_ids = std::move(message.logprob_token_ids);
   submit(std::move(request), peer, answers);
 }
 

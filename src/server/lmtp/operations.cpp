@@ -48,9 +48,14 @@ std::size_t num_bytes_of(const GenerateMessage& message) {
   if (message.params.mask != nullptr) {
     num_bytes += message.params.mask->words.size() * sizeof(std::uint64_t);
   }
+  if (message.params.logprob_token_ids != nullptr) {
+    num_bytes += num_bytes_of(*message.params.logprob_token_ids);
+  }
   for (const std::string& stop : message.stop) num_bytes += stop.size();
   if (message.chat) num_bytes += message.chat->num_bytes();
-  if (message.reading) num_bytes += message.reading->tool_choice.size();
+  if (message.reading) {  // which takes the tools apart
+    num_bytes += message.reading->tool_choice.size() + 2 * message.chat->tools.size();
+  }
   if (message.grammar) num_bytes += message.grammar->text.size();
   return num_bytes;
 }
@@ -73,12 +78,7 @@ Intake::Needs needs_of(Operation& operation, const Peer& peer) {
   needs.coded_bytes = num_coded_bytes(operation);
   auto* const generate = std::get_if<GenerateMessage>(&operation);
   if (generate == nullptr) return needs;
-  if (!generate->reading) {
-    needs.grammar = std::move(generate->grammar);
-  } else if (!generate->grammar) {
-    const std::string& choice = generate->reading->tool_choice;
-    needs.grammar_field = choice.empty() || choice == R"("auto")" ? "tools" : "tool_choice";
-  }
+  if (!generate->reading) needs.grammar = std::move(generate->grammar);
   needs.num_resumed = static_cast<std::size_t>(generate->num_resumed);
   if (!generate->controller.empty()) {
     needs.controller = {generate->controller, std::move(generate->controller_arg),
@@ -234,6 +234,7 @@ Result<Request> make_request(ScoreMessage& message, Encoded encoded,
   Request request = begin_request(message, RequestKind::kScore, model, stream);
   request.scored = std::move(encoded.scored);
   request.params.top_logprobs = message.top_logprobs;
+  request.params.logprob_token_ids = std::move(message.logprob_token_ids);
   ExtendedStream::Sample sample;
   if (stream.sends_text) {
     if (!model.tokenizer) return no_tokenizer("text", model.tokenizer.error());
