@@ -165,8 +165,9 @@ class GrammarStop : public StopChecker {
     const Place place = walks_ == nullptr ? Place() : walks_->at(generated_);
     const int num_min = walks_ == nullptr ? 0 : walks_->triggers().min_tokens;
     const bool in_call = walks_ != nullptr && walks_->waits_for_openings() && !place.is_free;
-    const bool text_ends = stops_ != nullptr && place.counts && !in_call &&
-                           stops_->push(token, may_stop && place.num_counted + 1 >= num_min);
+    const bool may_text_stop =
+        may_stop && place.counts && !in_call && place.num_counted + 1 >= num_min;
+    const bool text_ends = stops_ != nullptr && stops_->push(token, may_text_stop);
     generated_.push_back(token);
     return text_ends || (may_stop && grammar_ends());
   }

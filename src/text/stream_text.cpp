@@ -18,6 +18,12 @@ bool is_left_out(const TokenDecoder::Options& options, TokenId token) {
          !is_marked(options, token);
 }
 
+// What stop strings are looked for in: bytes that none has where the token is marked.
+std::string searched(const TokenDecoder& decoder, TokenId token, std::string text) {
+  if (decoder.is_marked(token)) text.assign(text.size(), kSpecialBegin);
+  return text;
+}
+
 }  // namespace
 
 std::string mark_special(const tokenizer::Tokenizer& tokenizer, std::string_view text,
@@ -39,18 +45,21 @@ std::string mark_special(const tokenizer::Tokenizer& tokenizer, std::string_view
 std::string TokenDecoder::push(TokenId token) {
   const tokenizer::Tokenizer& tokenizer = *options_.tokenizer;
   const std::string_view bytes = tokenizer.token_bytes(token);
-  if (bytes.empty() || !left_out(token).empty()) return {};
+  if (bytes.empty() || is_left_out(options_, token)) return {};
   const bool is_first = std::exchange(options_.at_start, false);
-  if (is_marked(options_, token)) {
+  if (is_marked(token)) {
     std::string text = decoder_.finish();
     return text.append(1, kSpecialBegin).append(bytes).append(1, kSpecialEnd);
   }
   return decoder_.push(is_first ? tokenizer.first_token_bytes(token) : bytes);
 }
 
-std::string_view TokenDecoder::left_out(TokenId token) const {
-  return is_left_out(options_, token) ? options_.tokenizer->token_bytes(token) : std::string_view();
+std::string_view TokenDecoder::special(TokenId token) const {
+  const bool is_special = is_left_out(options_, token) || is_marked(token);
+  return is_special ? options_.tokenizer->token_bytes(token) : std::string_view();
 }
+
+bool TokenDecoder::is_marked(TokenId token) const { return text::is_marked(options_, token); }
 
 bool is_without_text(const TokenDecoder::Options& options, std::span<const TokenId> tokens) {
   const tokenizer::Tokenizer& tokenizer = *options.tokenizer;
@@ -63,12 +72,14 @@ TextStopChecker::TextStopChecker(TokenDecoder::Options options,
                                  std::shared_ptr<const StopStrings> stops,
                                  std::span<const TokenId> resumed)
     : options_(std::move(options)), stops_(std::move(stops)), decoder_(options_), matcher_(stops_) {
-  for (const TokenId token : resumed) matcher_.push(decoder_.push(token), false);
+  for (const TokenId token : resumed) {
+    matcher_.push(searched(decoder_, token, decoder_.push(token)), false);
+  }
 }
 
 bool TextStopChecker::push(TokenId token, bool may_stop) {
-  if (may_stop && stops_->has(decoder_.left_out(token))) return true;
-  return matcher_.push(decoder_.push(token), may_stop).has_value();
+  if (may_stop && stops_->has(decoder_.special(token))) return true;
+  return matcher_.push(searched(decoder_, token, decoder_.push(token)), may_stop).has_value();
 }
 
 std::unique_ptr<StopChecker> TextStopChecker::restarted(std::span<const TokenId> before,
@@ -82,25 +93,27 @@ StreamText::StreamText(TokenDecoder::Options options, std::shared_ptr<const Stop
                        bool include_stop, std::span<const TokenId> resumed)
     : decoder_(std::move(options)), include_stop_(include_stop) {
   if (stops != nullptr) matcher_.emplace(std::move(stops));
-  for (const TokenId token : resumed) cut(decoder_.push(token), FinishReason::kNone);
+  for (const TokenId token : resumed) cut(token, decoder_.push(token), FinishReason::kNone);
 }
 
 StreamText::Piece StreamText::push(TokenId token, FinishReason reason) {
-  const std::string_view special = decoder_.left_out(token);
-  Piece piece = cut(decoder_.push(token), reason);
+  const std::string_view special = decoder_.special(token);
+  std::string decoded = decoder_.push(token);
   if (reason == FinishReason::kStop && matcher_ && matcher_->stops().has(special)) {
-    piece.text += std::exchange(held_, {}) + decoder_.finish();
-    if (include_stop_) piece.text += special;
-    return {std::move(piece.text), std::string(special)};
+    std::string text = std::exchange(held_, {}) + decoder_.finish();
+    if (include_stop_) text += decoder_.is_marked(token) ? std::string_view(decoded) : special;
+    return {std::move(text), std::string(special)};
   }
+  Piece piece = cut(token, std::move(decoded), reason);
   if (reason == FinishReason::kNone || piece.stop_text) return piece;
   piece.text += std::exchange(held_, {}) + decoder_.finish();
   return piece;
 }
 
-StreamText::Piece StreamText::cut(std::string decoded, FinishReason reason) {
+StreamText::Piece StreamText::cut(TokenId token, std::string decoded, FinishReason reason) {
   if (!matcher_) return {std::move(decoded), {}};
-  const auto match = matcher_->push(decoded, reason == FinishReason::kStop);
+  const auto match =
+      matcher_->push(searched(decoder_, token, decoded), reason == FinishReason::kStop);
   const std::size_t num_held_before = held_.size();
   held_ += decoded;
   if (match) {

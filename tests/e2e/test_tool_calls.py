@@ -243,3 +243,17 @@ def test_lmtp_tells_reasoning_from_what_a_grammar_decides(generate):
     }
     text, reasoning, calls = pieces(generate(**asked))
     assert text in ("yes", "no") and reasoning and not calls
+
+
+def test_stop_strings_are_of_the_text_alone(chat, generate):
+    one = {"tools": TOOLS, "parallel_tool_calls": False}
+    for stop in ("</tool_call>", "call>", "city"):
+        entries = generate("<tool_call>", stop=[stop], **one)
+        assert "stop_text" not in entries[-1] and pieces(entries)[2][0][2]
+        (choice,) = chat("<tool_call>", stop=[stop], parallel_tool_calls=False).choices
+        assert choice.finish_reason == "tool_calls"
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}, "thinking_token_budget": 9}
+    whole = generate(stop=["t ", " t"], **thinking)
+    for num in range(1, 10):  # in the reasoning
+        came = [entry["token"] for entry in whole[:num]]
+        assert generate(stop=["t ", " t"], prompt=came, resumed=num, **thinking) == whole[num:]

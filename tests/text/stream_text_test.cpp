@@ -213,6 +213,25 @@ TEST(StreamText, TheLastPieceHasWhatWasHeldBack) {
   EXPECT_EQ(stream.push(0xC3, FinishReason::kLength).text, "ab\xEF\xBF\xBD");
 }
 
+TEST(StreamText, AMarkedTokenIsAStopStringAsAWholeOrNotAtAll) {
+  Random random(4);
+  TokenDecoder::Options options;
+  options.tokenizer = std::make_shared<FewBytes>(random);
+  const TokenId special = options.tokenizer->eos_id();
+  options.marked = std::make_shared<const std::vector<TokenId>>(1, special);
+  for (const std::string stop : {"s>", "s", "<s>"}) {
+    const auto stops = std::make_shared<const StopStrings>(std::vector{stop});
+    const bool is_whole = stop == "<s>";
+    EXPECT_EQ(TextStopChecker(options, stops, {}).push(special, true), is_whole) << stop;
+    for (const bool include_stop : {false, true}) {
+      StreamText stream(options, stops, include_stop, {});
+      const auto piece = stream.push(special, FinishReason::kStop);
+      EXPECT_EQ(piece.stop_text.has_value(), is_whole) << stop;
+      EXPECT_EQ(piece.text, is_whole && !include_stop ? "" : "\xff<s>\xfe") << stop;
+    }
+  }
+}
+
 // A tokenizer that puts a space in front of every text, which decode() takes away again.
 class SpacesInFront : public lmtp::testing::FakeTokenizer {
  public:

@@ -43,8 +43,10 @@ class TokenDecoder {
   explicit TokenDecoder(Options options) : options_(std::move(options)) {}
 
   std::string push(TokenId token);
-  // The text of a special token that is left out; empty: of any other.
-  std::string_view left_out(TokenId token) const;
+  // The text of a special token that is left out, or marked; empty: of any other. A stop string may
+  // be it, but never some of it.
+  std::string_view special(TokenId token) const;
+  bool is_marked(TokenId token) const;
   // What was held back of an unfinished character.
   std::string finish() { return decoder_.finish(); }
 
@@ -57,7 +59,7 @@ class TokenDecoder {
 bool is_without_text(const TokenDecoder::Options& options, std::span<const TokenId> tokens);
 
 // Ends a stream with the token by which its text contains a stop string; also with a special token
-// whose text is one, where special tokens have no text in the stream's.
+// whose text is one, where it has none in the stream's, or is marked.
 class TextStopChecker : public StopChecker {
  public:
   // `resumed`: generated before; a stop string within them does not count.
@@ -94,7 +96,7 @@ class StreamText {
   Piece push(TokenId token, FinishReason reason);
 
  private:
-  Piece cut(std::string decoded, FinishReason reason);
+  Piece cut(TokenId token, std::string decoded, FinishReason reason);
 
   TokenDecoder decoder_;
   std::optional<StopMatcher> matcher_;

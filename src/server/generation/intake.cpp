@@ -114,6 +114,7 @@ Intake::Progress Intake::advance(const Requester& from) {
       return refused(accepted.error());
     }
     if ((*encoded_)->grammar) needs_.grammar = std::move((*encoded_)->grammar);
+    if (!(*encoded_)->grammar_field.empty()) needs_.grammar_field = (*encoded_)->grammar_field;
   }
   if (needs_.grammar) {
     if (grammar_ == nullptr) return compile_later(from);

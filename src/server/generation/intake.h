@@ -77,8 +77,9 @@ struct Encoded {
   Prompts prompts = {};              // LMTP has one
   std::vector<TokenId> scored = {};  // of a SCORE
   std::string text = {};             // of a DETOKENIZE
-  // Where the model decides on it: in the place of Needs::grammar.
+  // Where the model decides on it: in the place of Needs::grammar and grammar_field.
   std::optional<Grammar> grammar = {};
+  std::string grammar_field = {};  // empty: that of the needs
   std::unique_ptr<GrammarRetry> retry = {};
 };
 

@@ -23,6 +23,8 @@ struct OfferedTools {
   std::vector<OfferedFunction> functions;
   Choice choice = Choice::kAuto;
   bool calls_several = true;  // in one reply
+
+  bool is_forced() const { return choice != Choice::kAuto; }
 };
 
 }  // namespace lmtp::server

@@ -64,7 +64,7 @@ Result<ReplyWishes> read_wishes(protocol::GenerateMessage& message, SchemaReadin
   JsonFields fields(choice);
   ReplyWishes wishes;
   wishes.tools = read_tools(fields, offered.kept, reading);
-  const bool is_forced = wishes.tools && wishes.tools->choice != OfferedTools::Choice::kAuto;
+  const bool is_forced = wishes.tools && wishes.tools->is_forced();
   if (is_forced && message.grammar) {
     fields.fail("tool_choice", "stands beside grammar; one is allowed");
   }

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 
 #include "generation/read_grammar.h"
 #include "generation/reply.h"
 #include "generation/reply_plan.h"
 #include "lmtp/base/result.h"
 #include "lmtp/protocol/message.h"
-#include "lmtp/registry/models.h"
 
 namespace lmtp::server {
 

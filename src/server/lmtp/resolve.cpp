@@ -104,13 +104,18 @@ Result<Encoded> resolve_parsed(protocol::GenerateMessage& message, WaitingOperat
   std::string rendered;
   Result<Encoded> resolved = resolve_chat(*message.chat, model, &rendered);
   if (!resolved) return resolved;
-  waiting.plan = plan_reply(model, rendered, *wishes);
-  if (!message.controller.empty()) {  // which decides on the tokens
-    waiting.plan.counts_min_tokens = false;
-    return resolved;
+  ReplyPlan& plan = waiting.plan;
+  plan = plan_reply(model, rendered, *wishes);
+  resolved->grammar = std::exchange(plan.grammar, std::nullopt);
+  resolved->retry = std::move(plan.retry);
+  if (wishes->tools && !wishes->grammar) {
+    resolved->grammar_field = wishes->tools->is_forced() ? "tool_choice" : "tools";
   }
-  resolved->grammar = std::move(waiting.plan.grammar);
-  resolved->retry = std::move(waiting.plan.retry);
+  if (!message.controller.empty()) {  // which decides on the tokens
+    plan.counts_min_tokens = false;
+    resolved->grammar.reset();
+    resolved->retry.reset();
+  }
   return resolved;
 }
 
