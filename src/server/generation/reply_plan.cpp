@@ -1,11 +1,11 @@
 #include "reply_plan.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <utility>
 
 #include "call_grammar.h"
+#include "call_grammars.h"
 #include "forced_calls.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/text/reply_layout.h"
@@ -88,89 +88,6 @@ CallLayout json_layout() {
 bool is_schema(const Grammar& grammar) {
   return grammar.kind == Grammar::Kind::kJson || grammar.kind == Grammar::Kind::kJsonSchema;
 }
-
-// The grammar of a chat's calls, with as many of the tools' schemas as can be compiled.
-class CallGrammars final : public GrammarRetry {
- public:
-  CallGrammars(std::shared_ptr<const ReplyLayout> layout, OfferedTools tools,
-               std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-               std::optional<Grammar> content, std::optional<GrammarTriggers> triggers)
-      : layout_(std::move(layout)),
-        tools_(std::move(tools)),
-        tokenizer_(std::move(tokenizer)),
-        content_(std::move(content)),
-        triggers_(std::move(triggers)) {}
-
-  Grammar grammar() const {
-    Grammar grammar = make_call_grammar(*layout_, tools_, *tokenizer_);
-    grammar.triggers = triggers_;
-    if (!content_) return grammar;
-    constexpr std::string_view kStart = "start: ";
-    grammar.text.insert(kStart.size(), "content | ");
-    grammar.text += "content: %json " + with_fixed_spaces(content_->text) + "\n";
-    return grammar;
-  }
-
-  std::optional<Grammar> next(bool has_compiled) override {
-    switch (stage_) {
-      case Stage::kAll:
-        if (has_compiled) return std::nullopt;
-        begin_ = Clock::now();
-        stage_ = Stage::kEach;
-        return each();
-      case Stage::kEach:
-        if (!has_compiled) loosen(tools_.functions[at_]);
-        ++at_;
-        return each();
-      case Stage::kSome:
-        if (has_compiled) return std::nullopt;
-        stage_ = Stage::kNone;
-        for (OfferedFunction& function : tools_.functions) loosen(function);
-        return loosened();
-      case Stage::kNone:
-        break;
-    }
-    return std::nullopt;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  enum class Stage { kAll, kEach, kSome, kNone };
-  static constexpr std::chrono::seconds kEachMax{2};  // for all of them
-  static constexpr std::size_t kEachNumMax = 64;      // so that other grammars stay known
-
-  void loosen(OfferedFunction& function) {
-    if (function.is_strict || std::exchange(function.is_loose, true)) return;
-    names_.push_back(function.name);
-  }
-
-  Grammar loosened() {
-    log_once("tools: the schemas of these cannot be compiled, and any object is an argument:",
-             std::exchange(names_, {}));
-    return grammar();
-  }
-
-  std::optional<Grammar> each() {
-    while (at_ < tools_.functions.size() && tools_.functions[at_].is_strict) ++at_;
-    const bool takes_long = Clock::now() - begin_ > kEachMax || at_ >= kEachNumMax;
-    if (at_ < tools_.functions.size() && !takes_long) {
-      return Grammar{Grammar::Kind::kJsonSchema, tools_.functions[at_].parameters};
-    }
-    for (; at_ < tools_.functions.size(); ++at_) loosen(tools_.functions[at_]);
-    stage_ = Stage::kSome;
-    return loosened();
-  }
-
-  const std::shared_ptr<const ReplyLayout> layout_;
-  OfferedTools tools_;
-  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-  const std::optional<Grammar> content_;
-  const std::optional<GrammarTriggers> triggers_;
-  Stage stage_ = Stage::kAll;
-  std::size_t at_ = 0;              // the function whose schema is tried
-  std::vector<std::string> names_;  // of those that have become loose
-  Clock::time_point begin_ = {};
-};
 
 class Planner {
  public:
