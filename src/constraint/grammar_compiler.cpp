@@ -88,6 +88,11 @@ struct GrammarCompiler::Impl {
   struct Known {
     Grammar grammar;
     Compiled compiled;
+    std::optional<Grammar> stand_in = {};
+
+    std::size_t num_bytes() const {
+      return grammar.text.size() + (stand_in ? stand_in->text.size() : 0);
+    }
   };
 
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
@@ -102,16 +107,17 @@ struct GrammarCompiler::Impl {
   std::deque<std::shared_ptr<Job>> jobs;     // not answered; in the order of their deadlines
   std::deque<std::shared_ptr<Job>> waiting;  // of these, those that are not begun
   std::list<Known> known;                    // the last used one first
-  std::size_t known_bytes = 0;
   bool stopping = false;
   std::deque<Compiling> compiling;  // its elements stay where they are
   DeepThread answering;
 
+  // Then it is the first one.
+  bool is_known(const Grammar& grammar);
   std::optional<Compiled> find_known(const Grammar& grammar);
   // Takes `done` and `resumed` where there is no answer yet.
   std::optional<Compiled> answer_or_queue(const Grammar& grammar, Done& done,
                                           std::vector<TokenId>& resumed);
-  void remember(const Grammar& grammar, const Compiled& compiled);
+  void remember(Known found);
   bool is_compiling() const;
   bool all_are_late() const;
   // Whether the job has no answer yet since it takes long itself, and not those before it.
@@ -125,22 +131,29 @@ struct GrammarCompiler::Impl {
   void end();
 };
 
-std::optional<Compiled> GrammarCompiler::Impl::find_known(const Grammar& grammar) {
-  for (auto at = known.begin(); at != known.end(); ++at) {
-    if (at->grammar != grammar) continue;
-    known.splice(known.begin(), known, at);
-    return at->compiled;
-  }
-  return std::nullopt;
+// Without looking at triggers.
+bool GrammarCompiler::Impl::is_known(const Grammar& grammar) {
+  const auto found = std::ranges::find_if(known, [&](const Known& each) {
+    return each.grammar.kind == grammar.kind && each.grammar.text == grammar.text;
+  });
+  if (found == known.end()) return false;
+  known.splice(known.begin(), known, found);
+  return true;
 }
 
-void GrammarCompiler::Impl::remember(const Grammar& grammar, const Compiled& compiled) {
-  known.push_front({grammar, compiled});
-  known_bytes += grammar.text.size();
-  while (known.size() > kKnownMax || known_bytes > kKnownBytesMax) {
-    known_bytes -= known.back().grammar.text.size();
-    known.pop_back();
-  }
+std::optional<Compiled> GrammarCompiler::Impl::find_known(const Grammar& grammar) {
+  return is_known(grammar) ? std::optional(known.front().compiled) : std::nullopt;
+}
+
+void GrammarCompiler::Impl::remember(Known found) {
+  if (is_known(found.grammar)) known.pop_front();
+  known.push_front(std::move(found));
+  std::size_t num_bytes = 0;
+  const auto is_beyond = [&](const Known& each) {
+    return (num_bytes += each.num_bytes()) > kKnownBytesMax;
+  };
+  known.erase(std::ranges::find_if(known, is_beyond), known.end());
+  if (known.size() > kKnownMax) known.pop_back();
 }
 
 bool GrammarCompiler::Impl::is_compiling() const {
@@ -188,7 +201,7 @@ void GrammarCompiler::Impl::compile_all(Compiling& self) {
     }
     lock.lock();
     const bool is_lasting = compiled->ok() || compiled->error().code == ErrorCode::kInvalid;
-    if (!was_known && is_lasting) remember(job->grammar, *compiled);
+    if (!was_known && is_lasting) remember({job->grammar, *compiled});
     job->compiled = std::move(answer);
     self.job = nullptr;
     self.is_late = false;
@@ -307,8 +320,10 @@ std::optional<Compiled> GrammarCompiler::Impl::answer_or_queue(const Grammar& gr
   if (std::optional<Compiled> found = find_known(grammar)) {
     if (!found->ok() || resumed.empty()) return found;
   }
-  if (grammar.text.size() > kMaxGrammarBytes) {
-    return as_grammar_error(to_library_grammar(grammar).error());
+  if (grammar.text.size() > options.bytes_max) {
+    return Error{ErrorCode::kInvalid, "grammar: has " + std::to_string(grammar.text.size()) +
+                                          " bytes; allowed are at most " +
+                                          std::to_string(options.bytes_max)};
   }
   const auto is_it = [&](const Compiling& each) {
     return each.is_late && each.job->grammar == grammar;
@@ -347,6 +362,20 @@ void GrammarCompiler::compile(const Grammar& grammar, Done done, std::vector<Tok
   } else {
     impl_->changed.notify_all();
   }
+}
+
+void GrammarCompiler::set_stand_in(const Grammar& of, const Grammar& other) {
+  const std::lock_guard lock(impl_->mutex);
+  if (of.text.size() + other.text.size() > kKnownBytesMax / 2) return;
+  const auto compiled = impl_->find_known(of);
+  impl_->remember({{of.kind, of.text},
+                   compiled.value_or(impl_->unfinished(true)),
+                   Grammar{other.kind, other.text}});
+}
+
+std::optional<Grammar> GrammarCompiler::stand_in(const Grammar& of) {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->is_known(of) ? impl_->known.front().stand_in : std::nullopt;
 }
 
 Result<void> grammar_support() {

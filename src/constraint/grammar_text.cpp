@@ -65,10 +65,6 @@ std::string quote_regex(std::string_view text) {
 }
 
 Result<LibraryGrammar> to_library_grammar(const Grammar& grammar) {
-  if (grammar.text.size() > kMaxGrammarBytes) {
-    return invalid("has " + std::to_string(grammar.text.size()) + " bytes; allowed are at most " +
-                   std::to_string(kMaxGrammarBytes));
-  }
   if (grammar.text.find('\0') != std::string::npos) {
     return invalid("contains a zero byte; allowed is text");
   }

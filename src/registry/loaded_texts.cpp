@@ -38,7 +38,7 @@ std::optional<std::string> vocabulary_note(const tokenizer::Tokenizer& tokenizer
 
 }  // namespace
 
-LoadedTexts load_texts(const ServedModel& served) {
+LoadedTexts load_texts(const ServedModel& served, constraint::CompilerOptions options) {
   LoadedTexts texts;
   texts.tokenizer = load_tokenizer(served);
   texts.chat_template = load_chat_template(served, texts.tokenizer);
@@ -58,7 +58,7 @@ LoadedTexts load_texts(const ServedModel& served) {
     texts.note = vocabulary_note(**texts.tokenizer, served.limits.vocab_size);
     if (texts.note) log::warning(served.description.name + ": " + *texts.note);
     texts.grammars = std::make_shared<constraint::GrammarCompiler>(
-        *texts.tokenizer, served.limits.vocab_size, served.limits.eos_ids);
+        *texts.tokenizer, served.limits.vocab_size, served.limits.eos_ids, options);
     if (served.load_controllers) {
       texts.controllers = guarded([&] { return served.load_controllers(*texts.tokenizer); });
       if (!texts.controllers) {

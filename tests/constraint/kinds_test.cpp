@@ -1,6 +1,7 @@
 // What each kind of grammar allows, and which are refused.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -156,8 +157,8 @@ TEST_F(KindsTest, WhatIsWrongIsSaid) {
     EXPECT_EQ(said.find("non-verbose"), std::string::npos) << said;
     EXPECT_EQ(said.find('\n'), std::string::npos) << said;
   }
-  EXPECT_EQ(streams_.refusal(Kind::kRegex, std::string(kMaxGrammarBytes + 1, 'a')),
-            "grammar: has 262145 bytes; allowed are at most 262144");
+  EXPECT_EQ(streams_.refusal(Kind::kRegex, std::string((std::size_t{4} << 20) + 1, 'a')),
+            "grammar: has 4194305 bytes; allowed are at most 4194304");
 }
 
 }  // namespace

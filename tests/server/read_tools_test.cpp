@@ -94,15 +94,43 @@ TEST(ToolCalls, RequiredIsOneOfThem) {
   const ReplyPlan plan = plan_of(*request, *tools_of(fields));
   EXPECT_EQ(plan.grammar->kind, Grammar::Kind::kLark);
   EXPECT_EQ(plan.grammar->text,
-            "start: call_0 | call_1\n"
-            "call_0: \"{\\\"name\\\": \\\"weather\\\", \\\"arguments\\\": \" arguments_0 \"}\"\n"
-            "arguments_0: %json {\"z\":1,\"a\":2,\"type\":\"object\"," +
+            "start: r5\n"
+            "r0: \"\\\", \\\"arguments\\\": \"\n"
+            "r1: %json {\"z\":1,\"a\":2,\"type\":\"object\"," +
                 kCompact +
-                "\n"
-                "call_1: \"{\\\"name\\\": \\\"time\\\", \\\"arguments\\\": \" arguments_1 \"}\"\n"
-                "arguments_1: %json {\"type\":\"object\",\"properties\":{},"
+                "\nr2: %json {\"type\":\"object\",\"properties\":{},"
                 "\"additionalProperties\":false," +
-                kCompact + "\n");
+                kCompact +
+                "\nr3: \"time\" r0 r2 | \"weather\" r0 r1\n"
+                "r4: \"{\\\"name\\\": \\\"\" r3 \"}\"\n"
+                "r5: r4\n");
+}
+
+TEST(ToolCalls, ASchemaThatNothingMeetsIsAnyObjectUnlessACallIsPromised) {
+  const auto fields = [](const std::string& schema, const std::string& more = "") {
+    return R"("tools": [{"function": {"name": "f", "parameters": )" + schema + "}}]" + more;
+  };
+  const std::string forced = R"(, "tool_choice": "required")";
+  for (const std::string schema :
+       {R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
+        R"({"properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"], "$defs": {
+            "a": {"type": "array", "minItems": 1, "items": {"anyOf": [{"$ref": "#/$defs/a"}]}}}})",
+        R"({"properties": {"a": {"allOf": [{"$ref": "#"}]}}, "required": ["a"]})", R"("object")"}) {
+    const auto tools = tools_of(fields(schema));
+    ASSERT_TRUE(tools.ok()) << schema;
+    EXPECT_EQ(tools->functions.front().is_loose, schema.front() == '{') << schema;
+    EXPECT_EQ(tools_of(fields(schema, forced)).ok(), schema.front() != '{') << schema;
+  }
+  for (const std::string schema :
+       {R"({"type": "object", "properties": {"a": {"$ref": "#"}}})",
+        R"({"type": "object", "properties": {"a": {"type": "array", "items": {"$ref": "#"}}},
+            "required": ["a"]})",
+        R"({"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+            "required": ["a"]})"}) {
+    EXPECT_TRUE(tools_of(fields(schema, forced)).ok()) << schema;
+  }
+  const std::string text(kMaxGrammarBytes, 'a');
+  EXPECT_TRUE(tools_of(fields(R"({"const": ")" + text + "\"}"))->functions[0].is_loose);
 }
 
 TEST(ToolCalls, ParametersAreReadAsMeantUnlessTheFunctionIsNotStrict) {

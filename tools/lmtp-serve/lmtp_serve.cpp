@@ -348,7 +348,7 @@ Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
                      std::to_string(served.limits.vocab_size) + "; name the folder of their model"};
   }
   found->load_controllers = nullptr;
-  return registry::load_texts(*found);
+  return registry::load_texts(*found, {.bytes_max = kMaxGrammarBytes});  // workers take no more
 }
 
 // Serves what the workers serve, once they answer. REQUIRES: the server is open.

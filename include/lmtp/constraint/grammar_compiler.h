@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -53,7 +54,8 @@ Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>
                                     std::vector<TokenId> end_ids = {});
 
 struct CompilerOptions {
-  std::chrono::milliseconds timeout{10'000};  // of one grammar, from when it is asked for
+  std::chrono::milliseconds timeout{10'000};     // of one grammar, from when it is asked for
+  std::size_t bytes_max = std::size_t{4} << 20;  // of a text; clients' have kMaxGrammarBytes
 };
 
 // Owner: a model. Any thread.
@@ -82,6 +84,11 @@ class GrammarCompiler {
   // resumed: what constrain() will be given as `generated`; it is looked at here, on the compiler's
   // thread, also where the grammar is known. The error, kInvalid, is then constrain()'s.
   void compile(const Grammar& grammar, Done done, std::vector<TokenId> resumed = {});
+
+  // What its user compiles in the place of a grammar that cannot be compiled, without triggers.
+  // Kept as what is compiled is, unless both are too long for that.
+  void set_stand_in(const Grammar& of, const Grammar& other);
+  std::optional<Grammar> stand_in(const Grammar& of);
 
  private:
   struct Impl;

@@ -27,6 +27,6 @@ struct LoadedTexts {
 };
 
 // Reads them; what cannot be read is an error in its place. Seconds; any thread.
-LoadedTexts load_texts(const ServedModel& served);
+LoadedTexts load_texts(const ServedModel& served, constraint::CompilerOptions options = {});
 
 }  // namespace lmtp::registry

@@ -54,6 +54,7 @@ struct Grammar {
   bool operator==(const Grammar&) const = default;
 };
 
+// A client's text: make_grammar() refuses longer ones.
 inline constexpr std::size_t kMaxGrammarBytes = std::size_t{256} << 10;
 
 // The value that a client gives with a grammar's type.

@@ -6,7 +6,9 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "call_grammar.h"
 #include "lmtp/base/json.h"
 
 namespace lmtp::server {
@@ -72,8 +74,7 @@ class JsonReader final : public ArgumentReader {
 
 class TaggedReader final : public ArgumentReader {
  public:
-  TaggedReader(const text::CallLayout& layout,
-               std::shared_ptr<const std::vector<Parameter>> parameters)
+  TaggedReader(const text::CallLayout& layout, std::vector<Parameter> parameters)
       : layout_(layout), parameters_(std::move(parameters)) {}
 
   State read(std::string& held, std::string& json) override {
@@ -105,8 +106,8 @@ class TaggedReader final : public ArgumentReader {
     const std::size_t end = std::min(as_json, as_text);
     if (end == std::string::npos) return false;
     const std::string name = held.substr(at, end - at);
-    const auto found = std::ranges::find(*parameters_, name, &Parameter::name);
-    const bool is_known = found != parameters_->end();
+    const auto found = std::ranges::find(parameters_, name, &Parameter::name);
+    const bool is_known = found != parameters_.end();
     is_text_ = as_text < as_json || (text_end.empty() && is_known && found->is_text);
     is_json_ = !is_text_ && (!text_end.empty() || (is_known && found->is_json));
     held.erase(0, end + (as_text < as_json ? text_end : layout_.argument_name_end).size());
@@ -149,7 +150,7 @@ class TaggedReader final : public ArgumentReader {
   }
 
   text::CallLayout layout_;
-  std::shared_ptr<const std::vector<Parameter>> parameters_;
+  std::vector<Parameter> parameters_;
   int num_arguments_ = 0;
   bool is_first_ = true;
   bool in_value_ = false;
@@ -370,11 +371,11 @@ class NamedReader final : public ArgumentReader {
 
 }  // namespace
 
-std::unique_ptr<ArgumentReader> make_argument_reader(
-    const text::CallLayout& layout, std::shared_ptr<const std::vector<Parameter>> parameters) {
+std::unique_ptr<ArgumentReader> make_argument_reader(const text::CallLayout& layout,
+                                                     const OfferedFunction& function) {
   switch (layout.arguments) {
     case text::CallLayout::Arguments::kTagged:
-      return std::make_unique<TaggedReader>(layout, std::move(parameters));
+      return std::make_unique<TaggedReader>(layout, parameters_of(function));
     case text::CallLayout::Arguments::kPython:
     case text::CallLayout::Arguments::kLoose:
       return std::make_unique<NamedReader>(layout);

@@ -3,10 +3,9 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "call_grammar.h"
 #include "lmtp/text/reply_layout.h"
+#include "offered_tools.h"
 
 namespace lmtp::server {
 
@@ -25,7 +24,7 @@ class ArgumentReader {
   virtual std::unique_ptr<ArgumentReader> clone() const = 0;
 };
 
-std::unique_ptr<ArgumentReader> make_argument_reader(
-    const text::CallLayout& layout, std::shared_ptr<const std::vector<Parameter>> parameters);
+std::unique_ptr<ArgumentReader> make_argument_reader(const text::CallLayout& layout,
+                                                     const OfferedFunction& function);
 
 }  // namespace lmtp::server

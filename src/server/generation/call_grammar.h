@@ -2,9 +2,9 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "lmtp/base/json.h"
 #include "lmtp/request/grammar.h"
 #include "lmtp/text/reply_layout.h"
 #include "lmtp/tokenizer/tokenizer.h"
@@ -22,18 +22,23 @@ inline const std::string& end_of_name(const text::CallLayout& layout) {
   return layout.id_begin.empty() ? layout.name_end : layout.id_begin;
 }
 
-// A grammar of Grammar::Kind::kLark, without triggers. It is the same text for the same tools.
-// Where OfferedFunction::is_loose, the arguments are any JSON object. REQUIRES: the layout has
+// A grammar of Grammar::Kind::kLark, without triggers. It is the same text for the same tools, and
+// has each name, text and schema once. Where OfferedFunction::is_loose, the arguments are any JSON
+// object. `tokenizer`: of the layout's special tokens; null: it has none. REQUIRES: the layout has
 // calls, and there are functions.
 Grammar make_call_grammar(const text::ReplyLayout& layout, const OfferedTools& tools,
-                          const tokenizer::Tokenizer& tokenizer);
+                          const tokenizer::Tokenizer* tokenizer);
+
+// How a model is made to write a call of which it is not known how it does by itself.
+text::CallLayout json_layout();
 
 // What calls begin with that a model makes by itself.
 GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTools& tools);
 
 // As templates write JSON, so that keys and separators are certain; else white space in what Lark
-// takes for JSON could go on for ever. A text that is no object: any object.
-std::string with_fixed_spaces(std::string_view schema);
+// takes for JSON could go on for ever; in the form that the library knows. What is no object: any
+// object.
+std::string with_fixed_spaces(OrderedJson schema);
 
 // A parameter of a function that tags or Python write one by one, in the order of its schema.
 struct Parameter {
@@ -43,7 +48,8 @@ struct Parameter {
   bool is_text = false;
   bool is_json = false;
   std::vector<std::string> texts = {};  // the only ones; empty: any
-  std::string schema = {};              // empty: none that can be told apart from the function's
+  std::string type = {};                // the schema's; empty: it names none, or several
+  std::string schema = {};  // with fixed spaces; empty: it can't be told apart from the function's
 };
 std::vector<Parameter> parameters_of(const OfferedFunction& function);
 

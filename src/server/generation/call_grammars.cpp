@@ -1,55 +1,83 @@
 #include "call_grammars.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "call_grammar.h"
+#include "lmtp/base/json.h"
 #include "unknown_keys.h"
 
 namespace lmtp::server {
 namespace {
 
-constexpr std::chrono::seconds kEachMax{2};  // for all of them
-constexpr std::size_t kEachNumMax = 64;      // so that other grammars stay known
+constexpr std::chrono::seconds kTriesMax{5};  // then the names alone are tried
+constexpr std::size_t kEachNumMax = 64;       // so that other grammars stay known
+constexpr std::size_t kLoggedMax = 16;        // names
 
 }  // namespace
 
 CallGrammars::CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, OfferedTools tools,
-                           std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-                           std::optional<Grammar> content, std::optional<GrammarTriggers> triggers)
+                           const registry::ReadyModel& model, std::optional<Grammar> content,
+                           std::optional<GrammarTriggers> triggers)
     : layout_(std::move(layout)),
       tools_(std::move(tools)),
-      tokenizer_(std::move(tokenizer)),
+      model_(model.name),
+      tokenizer_(*model.tokenizer),
+      compiler_(model.grammars),
       content_(std::move(content)),
-      triggers_(std::move(triggers)) {}
+      triggers_(std::move(triggers)),
+      all_(written()) {}
 
-Grammar CallGrammars::grammar() const {
-  Grammar grammar = make_call_grammar(*layout_, tools_, *tokenizer_);
+Grammar CallGrammars::written() const {
+  Grammar grammar = make_call_grammar(*layout_, tools_, tokenizer_.get());
   grammar.triggers = triggers_;
+  for (const OfferedFunction& function : tools_.functions) {  // no stand-in is both one's
+    if (function.is_strict) grammar.text += "// strict: " + function.name + "\n";
+  }
   if (!content_) return grammar;
-  constexpr std::string_view kStart = "start: ";
-  grammar.text.insert(kStart.size(), "content | ");
-  grammar.text += "content: %json " + with_fixed_spaces(content_->text) + "\n";
+  constexpr std::string_view kStart = "start:";
+  grammar.text.insert(kStart.size(), " content |");
+  auto schema = parse_ordered_json(content_->text, "schema");
+  grammar.text +=
+      "content: %json " + with_fixed_spaces(schema ? *std::move(schema) : OrderedJson()) + "\n";
   return grammar;
 }
 
+Grammar CallGrammars::grammar() const {
+  const bool may_be_loose = tools_.choice == OfferedTools::Choice::kAuto;
+  auto instead = may_be_loose && compiler_ != nullptr ? compiler_->stand_in(all_) : std::nullopt;
+  if (!instead) return all_;
+  if (instead->kind != Grammar::Kind::kLark) return unconstrained();
+  instead->triggers = triggers_;
+  return *std::move(instead);
+}
+
 std::optional<Grammar> CallGrammars::next(bool has_compiled) {
+  const bool is_trial = stage_ == Stage::kEach;
+  if (has_compiled && !is_trial) {
+    if (stage_ != Stage::kAll && compiler_ != nullptr) compiler_->set_stand_in(all_, last_);
+    return std::nullopt;
+  }
+  if (is_trial && !has_compiled) loosen(tools_.functions[at_]);
+  if (is_trial) ++at_;
+  const bool is_late = Clock::now() - begin_ > kTriesMax;
   switch (stage_) {
     case Stage::kAll:
-      if (has_compiled) return std::nullopt;
-      begin_ = Clock::now();
-      stage_ = Stage::kEach;
-      return each();
     case Stage::kEach:
-      if (!has_compiled) loosen(tools_.functions[at_]);
-      ++at_;
-      return each();
+      if (!is_late) return last_ = each();
+      [[fallthrough]];
     case Stage::kSome:
-      if (has_compiled) return std::nullopt;
-      stage_ = Stage::kNone;
+      stage_ = Stage::kNames;
       for (OfferedFunction& function : tools_.functions) loosen(function);
-      return loosened();
-    case Stage::kNone:
+      return last_ = loosened();
+    case Stage::kNames:
+      if (std::ranges::any_of(tools_.functions, &OfferedFunction::is_strict)) break;
+      stage_ = Stage::kNothing;
+      log_once("tools: no grammar of them can be compiled, and nothing keeps calls to them:",
+               {model_});
+      return last_ = unconstrained();
+    case Stage::kNothing:
       break;
   }
   return std::nullopt;
@@ -61,20 +89,37 @@ void CallGrammars::loosen(OfferedFunction& function) {
 }
 
 Grammar CallGrammars::loosened() {
-  log_once("tools: the schemas of these cannot be compiled, and any object is an argument:",
+  std::string others;
+  if (names_.size() > kLoggedMax) {
+    others = " and " + std::to_string(names_.size() - kLoggedMax) + " others";
+    names_.resize(kLoggedMax);
+  }
+  log_once("tools: the schemas of these" + others +
+               " cannot be compiled, and any object is an argument:",
            std::exchange(names_, {}));
-  return grammar();
+  return written();
 }
 
-std::optional<Grammar> CallGrammars::each() {
+Grammar CallGrammars::each() {
   while (at_ < tools_.functions.size() && tools_.functions[at_].is_strict) ++at_;
-  const bool takes_long = Clock::now() - begin_ > kEachMax || at_ >= kEachNumMax;
-  if (at_ < tools_.functions.size() && !takes_long) {
+  stage_ = Stage::kEach;
+  if (at_ < std::min(tools_.functions.size(), kEachNumMax)) {
     return Grammar{Grammar::Kind::kJsonSchema, tools_.functions[at_].parameters};
   }
   for (; at_ < tools_.functions.size(); ++at_) loosen(tools_.functions[at_]);
   stage_ = Stage::kSome;
   return loosened();
+}
+
+// What there is of the content; calls are read all the same.
+Grammar CallGrammars::unconstrained() const {
+  Grammar grammar = content_ ? *content_ : Grammar{Grammar::Kind::kFree};
+  grammar.triggers = triggers_;
+  if (grammar.triggers) {
+    grammar.triggers->openings.clear();
+    grammar.triggers->first_openings.clear();
+  }
+  return grammar;
 }
 
 }  // namespace lmtp::server

@@ -9,40 +9,50 @@
 #include <vector>
 
 #include "intake.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/grammar.h"
 #include "lmtp/text/reply_layout.h"
-#include "lmtp/tokenizer/tokenizer.h"
 #include "offered_tools.h"
 
 namespace lmtp::server {
 
-// The grammar of a chat's calls, with as many of the tools' schemas as can be compiled.
+// The grammar of a chat's calls, with as many of the tools' schemas as can be compiled: all of
+// them; without those that cannot be compiled alone; the names alone; none at all, where no tool is
+// strict. What was found so is kept by the model's compiler, and is first the next time.
 class CallGrammars final : public GrammarRetry {
  public:
+  // content: what the text is that is no call, by a schema. REQUIRES: the model has a tokenizer.
   CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, OfferedTools tools,
-               std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-               std::optional<Grammar> content, std::optional<GrammarTriggers> triggers);
+               const registry::ReadyModel& model, std::optional<Grammar> content,
+               std::optional<GrammarTriggers> triggers);
 
+  // The first to compile.
   Grammar grammar() const;
   std::optional<Grammar> next(bool has_compiled) override;
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Stage { kAll, kEach, kSome, kNone };
+  enum class Stage { kAll, kEach, kSome, kNames, kNothing };
 
+  Grammar written() const;
   void loosen(OfferedFunction& function);
   Grammar loosened();
-  std::optional<Grammar> each();
+  Grammar each();
+  Grammar unconstrained() const;
 
   const std::shared_ptr<const text::ReplyLayout> layout_;
   OfferedTools tools_;
+  const std::string model_;
   const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  const std::shared_ptr<constraint::GrammarCompiler> compiler_;  // null: nothing is kept
   const std::optional<Grammar> content_;
   const std::optional<GrammarTriggers> triggers_;
+  const Clock::time_point begin_ = Clock::now();
+  const Grammar all_;
+  Grammar last_;  // that was given out
   Stage stage_ = Stage::kAll;
   std::size_t at_ = 0;              // the function whose schema is tried
   std::vector<std::string> names_;  // of those that have become loose
-  Clock::time_point begin_ = {};
 };
 
 }  // namespace lmtp::server

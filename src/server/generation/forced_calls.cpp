@@ -1,11 +1,8 @@
 #include "forced_calls.h"
 
-#include <cstddef>
-#include <string>
 #include <utility>
 
-#include "lmtp/base/json.h"
-#include "lmtp/constraint/schema_forms.h"
+#include "call_grammar.h"
 #include "reply_formats.h"
 
 namespace lmtp::server {
@@ -15,24 +12,14 @@ ForcedReply force_calls(const OfferedTools& tools) {
     const OfferedFunction& only = tools.functions.front();
     return {{Grammar::Kind::kJsonSchema, only.parameters}, make_format({{{"", only.name}}, ""})};
   }
-  std::size_t num_bytes = 0;
-  for (const OfferedFunction& function : tools.functions) num_bytes += function.parameters.size();
-  const bool is_too_much = num_bytes > kMaxGrammarBytes;  // and will be refused
-  ForcedCalls calls{{}, "}"};
-  std::string start = "start: ";
-  std::string rules;
+  const text::CallLayout layout = json_layout();
+  ForcedCalls calls{{}, layout.call_end};
   for (const OfferedFunction& function : tools.functions) {
-    const std::string number = std::to_string(calls.calls.size());
-    std::string opening = R"({"name": ")" + function.name + R"(", "arguments": )";
-    start += (number == "0" ? "call_" : " | call_") + number;
-    rules += "call_" + number + ": ";
-    append_json_string(opening, rules);
-    rules += " arguments_" + number + " \"}\"\narguments_" + number + ": %json " +
-             (is_too_much ? function.parameters : constraint::to_known_form(function.parameters)) +
-             "\n";
-    calls.calls.push_back({std::move(opening), function.name});
+    calls.calls.push_back({layout.call_begin + function.name + layout.name_end, function.name});
   }
-  return {{Grammar::Kind::kLark, start + "\n" + rules}, make_format(std::move(calls))};
+  OfferedTools one = tools;
+  one.calls_several = false;
+  return {make_call_grammar({.calls = {layout}}, one, nullptr), make_format(std::move(calls))};
 }
 
 }  // namespace lmtp::server

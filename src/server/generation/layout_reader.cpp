@@ -18,15 +18,10 @@ using text::ReplyScanner;
 
 constexpr std::string_view kEdgeSpaces = " \t\r\n";
 
-struct Function {
-  std::string name;
-  std::shared_ptr<const std::vector<Parameter>> parameters;
-};
-
 // What the samples of a request have in common.
 struct Known {
   text::ReplyLayout layout;
-  std::vector<Function> functions;
+  std::vector<OfferedFunction> functions;
   std::shared_ptr<const GrammarTriggers> triggers;
   bool begins_with_call = false;  // after its reasoning
 };
@@ -213,7 +208,7 @@ class LayoutReader final : public ReplyReader {
       rest.remove_prefix(layout.name_begin.size());
     }
     Match match = Match::kNone;
-    for (const Function& function : known_->functions) {
+    for (const OfferedFunction& function : known_->functions) {
       const Match one = match_name(rest, function.name, end_of_name(layout));
       if (one == Match::kWhole) {
         begin_call(function, layout, std::move(id),
@@ -244,10 +239,10 @@ class LayoutReader final : public ReplyReader {
     return static_cast<std::size_t>(end - text.begin());
   }
 
-  void begin_call(const Function& function, const CallLayout& layout, std::string id,
+  void begin_call(const OfferedFunction& function, const CallLayout& layout, std::string id,
                   std::size_t num_bytes) {
     layout_ = &layout;
-    arguments_ = make_argument_reader(layout, function.parameters);
+    arguments_ = make_argument_reader(layout, function);
     function_ = function.name;
     id_ = std::move(id);
     held_.erase(0, num_bytes);
@@ -397,10 +392,7 @@ ReplyFormat make_format(const text::ReplyLayout& layout, const OfferedTools& too
                         GrammarTriggers triggers) {
   auto known = std::make_shared<Known>();
   known->layout = layout;
-  for (const OfferedFunction& function : tools.functions) {
-    known->functions.push_back(
-        {function.name, std::make_shared<const std::vector<Parameter>>(parameters_of(function))});
-  }
+  known->functions = tools.functions;
   known->begins_with_call = !tools.functions.empty() && tools.choice != OfferedTools::Choice::kAuto;
   known->triggers = std::make_shared<const GrammarTriggers>(std::move(triggers));
   return [known = std::shared_ptr<const Known>(std::move(known))] {

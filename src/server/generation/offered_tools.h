@@ -7,10 +7,12 @@
 namespace lmtp::server {
 
 struct OfferedFunction {
-  std::string name;        // letters, digits, _, - and what else a format can tell from its marks
-  std::string parameters;  // a schema, of an object, with its keys in order
+  std::string name;  // letters, digits, _, - and what else a format can tell from its marks
+  // A schema of an object, with its keys in order: as with_fixed_spaces() gives it, which is called
+  // where tools are read, and nowhere else.
+  std::string parameters;
   bool is_strict = false;  // a schema that cannot be compiled is refused
-  bool is_loose = false;   // it cannot: the arguments are any object
+  bool is_loose = false;   // it cannot be: the arguments are any object
 };
 
 struct OfferedTools {

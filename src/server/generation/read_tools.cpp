@@ -9,6 +9,7 @@
 
 #include "call_grammar.h"
 #include "schema_reading.h"
+#include "unknown_keys.h"
 
 namespace lmtp::server {
 namespace {
@@ -39,9 +40,10 @@ std::optional<OfferedFunction> function_of(const OrderedJson& tool, SchemaReadin
   if (!is_object) parameters = {{"type", "object"}};
   const bool is_lax = strict != function->end() && *strict == false;
   if (reading == SchemaReading::kAsMeant && !is_lax) read_schema_as_meant(parameters);
-  OfferedFunction read{name->get<std::string>(), with_fixed_spaces(parameters.dump())};
+  const bool can_be_had = is_object && can_be_met(parameters);
+  OfferedFunction read{name->get<std::string>(), with_fixed_spaces(std::move(parameters))};
   read.is_strict = strict != function->end() && *strict == true;
-  read.is_loose = !is_object;
+  read.is_loose = !can_be_had || read.parameters.size() > kMaxGrammarBytes;
   return is_tool_name(read.name) ? std::optional(std::move(read)) : std::nullopt;
 }
 
@@ -140,15 +142,20 @@ std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& gi
   tools.functions = read_functions(fields, given, reading);
   if (fields.failed()) return std::nullopt;
   if (choice != nullptr) read_choice(fields, *choice, tools);
+  std::vector<std::string> loose;
   for (const OfferedFunction& function : tools.functions) {
-    if (!function.is_loose ||
-        (!function.is_strict && tools.choice == OfferedTools::Choice::kAuto)) {
+    if (!function.is_loose) continue;
+    if (!function.is_strict && tools.choice == OfferedTools::Choice::kAuto) {
+      loose.push_back(function.name);
       continue;
     }
     fields.fail("tools", "'" + function.name +
-                             "' has parameters that are no object, which no call can have; allowed "
-                             "is a schema of an object");
+                             "' has parameters that no call can have; allowed is a schema that "
+                             "some object meets, of at most " +
+                             std::to_string(kMaxGrammarBytes) + " bytes");
   }
+  log_once("tools: no call can have the parameters of these, and any object is an argument:",
+           loose);
   return tools;
 }
 

@@ -80,11 +80,6 @@ ReplyLayout marked(ReplyLayout layout, const tokenizer::Tokenizer& tokenizer) {
   return layout;
 }
 
-// How a model is made to write a call of which it is not known how it does by itself.
-CallLayout json_layout() {
-  return {.call_begin = R"({"name": ")", .name_end = R"(", "arguments": )", .call_end = "}"};
-}
-
 bool is_schema(const Grammar& grammar) {
   return grammar.kind == Grammar::Kind::kJson || grammar.kind == Grammar::Kind::kJsonSchema;
 }
@@ -143,9 +138,8 @@ class Planner {
                                      triggers.openings.end());
       triggers.openings.clear();
     }
-    auto grammars =
-        std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_), tools,
-                                       *model_.tokenizer, wishes_.grammar, for_grammar);
+    auto grammars = std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_),
+                                                   tools, model_, wishes_.grammar, for_grammar);
     plan_.grammar = grammars->grammar();
     if (is_auto) plan_.retry = std::move(grammars);
     read_by_layout(tools, triggers);

@@ -37,6 +37,17 @@ std::size_t count(const OrderedJson& schema, const Keywords& keywords) {
       std::ranges::count_if(keywords, [&](std::string_view key) { return schema.contains(key); }));
 }
 
+// What a `$ref` leads to; null: it leads elsewhere, is percent-encoded, or a mistake.
+const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference) {
+  const auto* const text = reference.get_ptr<const std::string*>();
+  if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) return nullptr;
+  try {
+    return &root.at(OrderedJson::json_pointer(text->substr(1)));
+  } catch (const OrderedJson::exception&) {
+    return nullptr;
+  }
+}
+
 bool has(const OrderedJson& schema, const Keywords& keywords) {
   return count(schema, keywords) > 0;
 }
@@ -100,15 +111,10 @@ class Parts {
   }
 
   void reach_target(const OrderedJson& reference, Context context) {
-    const auto* const text = reference.get_ptr<const std::string*>();
-    if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) {
+    if (const OrderedJson* const target = find_target(root_, reference)) {
+      reach(*target, context);
+    } else {
       is_lost_ = is_lost_ || context.stays_open;
-      return;
-    }
-    try {
-      reach(root_.at(OrderedJson::json_pointer(text->substr(1))), context);
-    } catch (const OrderedJson::exception&) {
-      is_lost_ = is_lost_ || context.stays_open;  // percent-encoded, or a mistake
     }
   }
 
@@ -221,7 +227,67 @@ void read_each(OrderedJson& value, const Parts& parts) {
   }
 }
 
+// Looks for a value of a schema that ends: one that needs no value of the same schema inside.
+class Endings {
+ public:
+  explicit Endings(const OrderedJson& root) : root_(root) {}
+
+  bool can_end(const OrderedJson& schema) {
+    if (!schema.is_object() || --num_left_ < 0) return true;
+    if (std::ranges::find(around_, &schema) != around_.end()) return false;
+    around_.push_back(&schema);
+    const bool ends = members_can(schema) && branches_can(schema) && reference_can(schema);
+    around_.pop_back();
+    return ends;
+  }
+
+ private:
+  bool members_can(const OrderedJson& schema) {
+    const OrderedJson* const type = member(schema, "type");
+    const OrderedJson* const items = member(schema, "items");
+    const OrderedJson* const least = member(schema, "minItems");
+    if (type == nullptr || !type->is_string()) return true;
+    if (*type == "array" && items != nullptr && least != nullptr && *least > 0) {
+      return can_end(*items);
+    }
+    const OrderedJson* const properties = member(schema, "properties");
+    const OrderedJson* const required = member(schema, "required");
+    if (*type != "object" || properties == nullptr || !properties->is_object() ||
+        required == nullptr || !required->is_array()) {
+      return true;
+    }
+    return std::ranges::all_of(*required, [&](const OrderedJson& name) {
+      const auto* const text = name.get_ptr<const std::string*>();
+      const OrderedJson* const needed = text == nullptr ? nullptr : member(*properties, *text);
+      return needed == nullptr || can_end(*needed);
+    });
+  }
+
+  bool branches_can(const OrderedJson& schema) {
+    return std::ranges::all_of(kBranches, [&](std::string_view key) {
+      const OrderedJson* const branches = member(schema, key);
+      if (branches == nullptr || !branches->is_array() || branches->empty()) return true;
+      const auto can = [&](const OrderedJson& branch) { return can_end(branch); };
+      return key == "allOf" ? std::ranges::all_of(*branches, can)
+                            : std::ranges::any_of(*branches, can);
+    });
+  }
+
+  bool reference_can(const OrderedJson& schema) {
+    const OrderedJson* const reference = member(schema, "$ref");
+    const OrderedJson* const target =
+        reference == nullptr ? nullptr : find_target(root_, *reference);
+    return target == nullptr || can_end(*target);
+  }
+
+  const OrderedJson& root_;
+  std::vector<const OrderedJson*> around_;
+  int num_left_ = 10'000;  // schemas to look at; beyond them they are taken to end
+};
+
 }  // namespace
+
+bool can_be_met(const OrderedJson& schema) { return Endings(schema).can_end(schema); }
 
 void read_schema_as_meant(OrderedJson& schema) { read_each(schema, Parts(schema)); }
 

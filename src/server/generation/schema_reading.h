@@ -13,4 +13,8 @@ namespace lmtp::server {
 // `$ref` to this schema or from around it, may name members as well. Any thread.
 void read_schema_as_meant(OrderedJson& schema);
 
+// False: each value would have one of the same schema inside, without end, which llguidance finds
+// out only while a stream runs. Any thread.
+bool can_be_met(const OrderedJson& schema);
+
 }  // namespace lmtp::server
