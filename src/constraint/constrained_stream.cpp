@@ -42,8 +42,8 @@ class GrammarMasks : public MaskSource {
 
   Result<void> compute(std::span<const TokenId> /*before*/, std::span<const TokenId> generated,
                        NextTokens& next) const override {
-    Result<void> done =
-        walks_ == nullptr ? bind(generated, false, next) : compute_at(walks_->at(generated), next);
+    Result<void> done = walks_ == nullptr ? bind(generated, false, next)
+                                          : compute_at(walks_->at(generated), generated, next);
     if (!done) return Error{done.error().code, "constraint: " + done.error().message};
     return done;
   }
@@ -58,7 +58,8 @@ class GrammarMasks : public MaskSource {
     next.words[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
   }
   Result<void> bind(std::span<const TokenId> tokens, bool has_others, NextTokens& next) const;
-  Result<void> compute_at(const Place& place, NextTokens& next) const;
+  Result<void> compute_at(const Place& place, std::span<const TokenId> generated,
+                          NextTokens& next) const;
   Result<void> fill(Matcher& matcher, NextTokens& next) const;
   void allow_ends(NextTokens& next) const;
   void withhold_ends(NextTokens& next) const;
@@ -96,7 +97,9 @@ void GrammarMasks::allow_ends(NextTokens& next) const {
   }
 }
 
-Result<void> GrammarMasks::compute_at(const Place& place, NextTokens& next) const {
+Result<void> GrammarMasks::compute_at(const Place& place, std::span<const TokenId> generated,
+                                      NextTokens& next) const {
+  std::vector<TokenId> room;
   if (place.only != kNoToken) {
     allow(place.only, next);
     return {};
@@ -104,7 +107,8 @@ Result<void> GrammarMasks::compute_at(const Place& place, NextTokens& next) cons
   const bool has_others = place.also != kNoToken;
   if (place.is_free || matchers_ == nullptr) {
     std::ranges::fill(next.words, ~std::uint32_t{0});
-  } else if (const auto done = bind(place.tokens, has_others, next); !done && !has_others) {
+  } else if (const auto done = bind(place.text(generated, room), has_others, next);
+             !done && !has_others) {
     return done;
   }
   if (has_others) allow(place.also, next);
@@ -184,8 +188,9 @@ class GrammarStop : public StopChecker {
   bool grammar_ends() const {
     if (walks_ == nullptr) return ends_after(generated_);
     const Place place = walks_->at(generated_);
+    std::vector<TokenId> room;
     return !place.is_free && matchers_ != nullptr && place.also == kNoToken &&
-           ends_after(place.tokens);
+           ends_after(place.text(generated_, room));
   }
   bool ends_after(std::span<const TokenId> tokens) const {
     if (matchers_->goes_beyond(tokens)) return false;
@@ -220,8 +225,8 @@ Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>
   const Place place = walks != nullptr ? walks->at(generated) : Place{};
   const bool is_bound = walks == nullptr || !(place.is_free || place.also != kNoToken);
   if (is_bound && matchers != nullptr) {
-    Result<Matcher> matcher =
-        matchers->take(walks != nullptr ? std::span<const TokenId>(place.tokens) : generated);
+    std::vector<TokenId> room;
+    Result<Matcher> matcher = matchers->take(place.text(generated, room));
     if (!matcher) return Error{ErrorCode::kInvalid, "resumed: " + matcher.error().message};
     matchers->give_back(std::move(*matcher));
   }

@@ -27,6 +27,15 @@ std::vector<TokenId> spelled(const std::string& text, const Vocabulary& vocabula
 
 }  // namespace
 
+std::span<const TokenId> Place::text(std::span<const TokenId> generated,
+                                     std::vector<TokenId>& room) const {
+  const auto own = generated.subspan(begin);
+  if (before.empty()) return own;
+  room = before;
+  room.insert(room.end(), own.begin(), own.end());
+  return room;
+}
+
 TriggerWalks::TriggerWalks(const GrammarTriggers& triggers,
                            std::shared_ptr<const Vocabulary> vocabulary,
                            std::shared_ptr<Matchers> matchers)
@@ -76,39 +85,38 @@ std::string TriggerWalks::text_of(TokenId token) const {
   return text.insert(0, 1, text::kSpecialBegin).append(1, text::kSpecialEnd);
 }
 
-bool TriggerWalks::has_ended(const Walk& walk) const {
-  Result<Matcher> matcher = matchers_->take(walk.place.tokens);
-  if (!matcher) return false;  // the next mask says it
-  const bool ends = matcher->is_stopped();
+// An error: the grammar does not allow it.
+Result<void> TriggerWalks::take_text(const Walk& walk, bool* is_stopped) const {
+  std::vector<TokenId> room;
+  Result<Matcher> matcher = matchers_->take(walk.place.text(walk.tokens, room));
+  if (!matcher) return matcher.error();
+  if (is_stopped != nullptr) *is_stopped = matcher->is_stopped();
   matchers_->give_back(std::move(*matcher));
-  return ends;
+  return {};
 }
 
 // The grammar's text is the last so many bytes.
 void TriggerWalks::begin_grammar(std::size_t num_bytes, Walk& walk) const {
-  std::vector<TokenId>& tokens = walk.place.tokens;
-  tokens.clear();
-  std::size_t at = walk.tokens.size();
-  while (num_bytes > 0 && at > 0) {
-    const TokenId token = walk.tokens[--at];
-    const std::string bytes = text_of(token);
-    if (bytes.size() <= num_bytes) {
-      tokens.insert(tokens.begin(), token);
-      num_bytes -= bytes.size();
-      continue;
+  Place& place = walk.place;
+  place.before.clear();
+  place.begin = walk.tokens.size();
+  while (num_bytes > 0 && place.begin > 0) {
+    const std::string bytes = text_of(walk.tokens[place.begin - 1]);
+    if (bytes.size() > num_bytes) {
+      place.before = vocabulary_->spell(std::string_view(bytes).substr(bytes.size() - num_bytes));
+      break;
     }
-    const auto end = vocabulary_->spell(std::string_view(bytes).substr(bytes.size() - num_bytes));
-    tokens.insert(tokens.begin(), end.begin(), end.end());
-    num_bytes = 0;
+    num_bytes -= bytes.size();
+    --place.begin;
   }
-  walk.place.is_free = false;
+  place.is_free = false;
 }
 
-void TriggerWalks::follow_grammar(TokenId token, Walk& walk) const {
-  walk.place.tokens.push_back(token);
-  if (!triggers().repeats || !has_ended(walk)) return;
+void TriggerWalks::follow_grammar(Walk& walk) const {
+  bool has_ended = false;  // where it fails the next mask says it
+  if (triggers().repeats) (void)take_text(walk, &has_ended);
+  if (!has_ended) return;
   walk.place.is_free = true;
-  walk.place.tokens.clear();
   (void)walk.scanner.resume({});
 }
 
@@ -116,14 +124,13 @@ void TriggerWalks::await_opening(Parts parts, Walk& walk) const {
   while (walk.scanner.has_stopped() && matchers_ != nullptr) {
     const std::string begun = std::move(parts.back().bytes);
     begin_grammar(begun.size(), walk);
-    Result<Matcher> matcher = matchers_->take(walk.place.tokens);
-    if (matcher) return matchers_->give_back(std::move(*matcher));
+    if (take_text(walk)) return;
     walk.place.is_free = true;  // what follows it in the same token is none of the grammar's
     parts = walk.scanner.reject(begun);
   }
 }
 
-void TriggerWalks::await_reasoning(TokenId token, const Parts& parts, Walk& walk) const {
+void TriggerWalks::await_reasoning(const Parts& parts, Walk& walk) const {
   if (matchers_ == nullptr) return;
   Place& place = walk.place;
   const auto end = std::ranges::find(parts, Kind::kReasoningEnd, &Part::kind);
@@ -132,18 +139,14 @@ void TriggerWalks::await_reasoning(TokenId token, const Parts& parts, Walk& walk
     for (auto part = end + 1; part != parts.end(); ++part) rest += part->bytes;
     rest.erase(0, std::min(rest.find_first_not_of(kSpaces), rest.size()));
     begin_grammar(rest.size(), walk);
-    Result<Matcher> matcher = matchers_->take(place.tokens);
-    if (matcher) return matchers_->give_back(std::move(*matcher));
-    place.tokens.clear();  // what follows the end in its token is none of the grammar's
+    if (!take_text(walk)) begin_grammar(0, walk);  // what follows the end is none of the grammar's
     return;
   }
   if (walk.scanner.in_reasoning()) {
     walk.may_reason = false;
     place.is_free = true;
-    place.tokens.clear();
     return;
   }
-  place.tokens.push_back(token);
   const std::size_t num_tokens = walk.tokens.size();
   walk.may_reason = num_tokens < reasoning_begin_.size() &&
                     std::ranges::equal(walk.tokens, std::span(reasoning_begin_).first(num_tokens));
@@ -171,13 +174,13 @@ void TriggerWalks::push(TokenId token, Walk& walk) const {
   walk.tokens.push_back(token);
   place.also = place.only = kNoToken;
   place.num_counted += place.counts ? 1 : 0;
-  if (!place.is_free && !walk.may_reason) return follow_grammar(token, walk);
+  if (!place.is_free && !walk.may_reason) return follow_grammar(walk);
   const bool was_reasoning = walk.scanner.in_reasoning();
   Parts parts = walk.scanner.push(text_of(token));
   if (waits_for_openings()) {
     await_opening(std::move(parts), walk);
   } else {
-    await_reasoning(token, parts, walk);
+    await_reasoning(parts, walk);
   }
   count(was_reasoning, walk);
 }

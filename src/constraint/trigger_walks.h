@@ -20,12 +20,19 @@ namespace lmtp::constraint {
 // What holds for a stream's next token.
 struct Place {
   bool is_free = true;
-  std::vector<TokenId> tokens = {};  // of the grammar's text, where it is not free
+  // Where it is not free, the grammar's text: the generated tokens from there on, after these,
+  // which are as good as the end of the one before.
+  std::size_t begin = 0;
+  std::vector<TokenId> before = {};
   // Reasoning may begin with this, in the place of what the grammar allows; kNoToken: it may not.
   TokenId also = kNoToken;
   TokenId only = kNoToken;  // it must be this: the reasoning has been long enough
   bool counts = true;       // stop strings and min_tokens do: the reasoning is over
   int num_counted = 0;      // tokens since then
+
+  // The tokens of the grammar's text; in `room` only where some of them are not generated.
+  std::span<const TokenId> text(std::span<const TokenId> generated,
+                                std::vector<TokenId>& room) const;
 };
 
 // Like Matchers a cache of what tokens lead to. Owner: the mask source or the stop checker of one
@@ -58,12 +65,12 @@ class TriggerWalks {
 
   Walk begin() const;
   void push(TokenId token, Walk& walk) const;
-  void follow_grammar(TokenId token, Walk& walk) const;
+  void follow_grammar(Walk& walk) const;
   void await_opening(Parts parts, Walk& walk) const;
-  void await_reasoning(TokenId token, const Parts& parts, Walk& walk) const;
+  void await_reasoning(const Parts& parts, Walk& walk) const;
   void count(bool was_reasoning, Walk& walk) const;
   void begin_grammar(std::size_t num_bytes, Walk& walk) const;
-  bool has_ended(const Walk& walk) const;
+  Result<void> take_text(const Walk& walk, bool* is_stopped = nullptr) const;
   std::string text_of(TokenId token) const;
 
   std::vector<TokenId> marker_ids_;                        // special tokens that have text here
