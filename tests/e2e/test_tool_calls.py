@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEMPLATE = """{%- if tools %}<|im_start|>system
-{% for tool in tools %}{{ tool.function.name }} {% endfor %}<|im_end|>
+{% for tool in tools[:9] %}{{ tool.function.name[-9:] }} {% endfor %}<|im_end|>
 {% endif %}
 {%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}
 {%- if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}
@@ -257,3 +257,24 @@ def test_stop_strings_are_of_the_text_alone(chat, generate):
     for num in range(1, 10):  # in the reasoning
         came = [entry["token"] for entry in whole[:num]]
         assert generate(stop=["t ", " t"], prompt=came, resumed=num, **thinking) == whole[num:]
+
+
+def test_a_thousand_tools_are_offered(chat):
+    """And one of them has a schema that nothing meets."""
+    schema = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+    names = [f"a_tool_with_a_long_name_of_some_server_or_other_{i:07}" for i in range(1000)]
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": schema}} for name in names
+    ]
+    endless = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    tools[7]["function"]["parameters"] = endless
+    for choice in ("auto", "auto", "required"):
+        if choice == "required":
+            with pytest.raises(openai.BadRequestError, match="tools: '.*0000007' has parameters"):
+                chat("<tool_call>", tools=tools, tool_choice=choice)
+            del tools[7]
+        asked = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": False}
+        (call,) = chat("<tool_call>", **asked).choices[0].message.tool_calls
+        assert call.function.name in names
+        if call.function.name != names[7]:
+            assert json.loads(call.function.arguments) == {"city": "Rome"}
