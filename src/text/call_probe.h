@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "call_writer.h"
+#include "lmtp/text/call_writer.h"
 #include "lmtp/text/chat_template.h"
 #include "lmtp/text/reply_layout.h"
 

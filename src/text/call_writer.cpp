@@ -1,4 +1,4 @@
-#include "call_writer.h"
+#include "lmtp/text/call_writer.h"
 
 namespace lmtp::text {
 namespace {
@@ -13,7 +13,15 @@ std::string python_value(const OrderedJson& value) {
 }
 
 std::string loose_value(const OrderedJson& value, const std::string& quote) {
-  return value.is_string() ? quote + value.get<std::string>() + quote : json_text(value);
+  if (value.is_string()) return quote + value.get<std::string>() + quote;
+  if (!value.is_structured()) return json_text(value);
+  std::string text;
+  for (const auto& [name, one] : value.items()) {
+    if (!text.empty()) text += ',';
+    if (value.is_object()) text += name + ":";
+    text += loose_value(one, quote);
+  }
+  return value.is_object() ? "{" + text + "}" : "[" + text + "]";
 }
 
 std::string tagged(const CallLayout& layout, const std::string& name, const OrderedJson& value) {
@@ -26,21 +34,17 @@ std::string tagged(const CallLayout& layout, const std::string& name, const Orde
 
 std::string write_arguments(const CallLayout& layout, const OrderedJson& arguments) {
   if (layout.arguments == Arguments::kJson) return json_text(arguments);
+  if (layout.arguments == Arguments::kLoose) return loose_value(arguments, layout.string_quote);
   std::string text;
   for (const auto& [name, value] : arguments.items()) {
     const bool is_first = text.empty();
-    switch (layout.arguments) {
-      case Arguments::kPython:
-        text += (is_first ? "" : ", ") + name + "=" + python_value(value);
-        break;
-      case Arguments::kLoose:
-        text += (is_first ? "" : ",") + name + ":" + loose_value(value, layout.string_quote);
-        break;
-      default:
-        text += (is_first ? "" : layout.argument_separator) + tagged(layout, name, value);
+    if (layout.arguments == Arguments::kPython) {
+      text += (is_first ? "" : ", ") + name + "=" + python_value(value);
+    } else {
+      text += (is_first ? "" : layout.argument_separator) + tagged(layout, name, value);
     }
   }
-  return layout.arguments == Arguments::kLoose ? "{" + text + "}" : text;
+  return text;
 }
 
 }  // namespace

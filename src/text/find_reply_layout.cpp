@@ -5,8 +5,8 @@
 #include <set>
 
 #include "call_probe.h"
-#include "known_formats.h"
 #include "lmtp/base/log.h"
+#include "lmtp/text/known_formats.h"
 #include "response_template.h"
 
 namespace lmtp::text {
@@ -37,6 +37,8 @@ const KnownFormat& named_format(std::string_view name, const CallProbe& probe) {
 void set_format(const KnownFormat& format, std::string_view source, ReplyLayout& layout) {
   layout.calls = format.calls;
   layout.dropped = format.dropped;
+  layout.message_begin = format.message_begin;
+  layout.content_begin = format.content_begin;
   layout.name = format.name;
   layout.source = source;
 }
@@ -136,6 +138,9 @@ ReplyLayout find_reply_layout(const LoadedChatTemplate& loaded, std::string_view
   }
   const CallProbe probe = mentions("tool") ? probe_calls(*chat_template) : CallProbe();
   if (option == kNone) {
+    if (chat_template != nullptr) find_calls(*chat_template, probe, layout);
+    layout.calls.clear();
+    layout.name = kNone;
     layout.source = "option";
   } else if (!option.empty()) {
     set_format(named_format(option, probe), "option", layout);

@@ -1,6 +1,6 @@
 // The table of formats. A row is what published templates write and models answer; the special
 // tokens of a row are exact, Unicode bars and all.
-#include "known_formats.h"
+#include "lmtp/text/known_formats.h"
 
 #include <algorithm>
 #include <iterator>
@@ -114,11 +114,13 @@ Formats list_formats() {
       {.name = "cohere_command4",
        .markers = {"<|START_ACTION|>", "<|START_TEXT|>"},
        .calls = {cohere},
-       .dropped = {"<|START_TEXT|>", "<|END_TEXT|>"}},
+       .dropped = {"<|START_TEXT|>", "<|END_TEXT|>"},
+       .content_begin = "<|START_TEXT|>"},
       {.name = "cohere_command3",
        .markers = {"<|START_ACTION|>"},
        .calls = {cohere},
-       .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"}},
+       .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+       .content_begin = "<|START_RESPONSE|>"},
       {.name = "apertus",
        .markers = {"<|tools_prefix|>"},
        .calls = {{.opening = "<|tools_prefix|>",
@@ -348,7 +350,8 @@ Formats named_formats() {
        .markers = {">>>${recipient}"},
        .calls = {{.opening = ">>>", .call_begin = ">>>", .name_end = "\n"},
                  {.separator = ">>>", .name_end = "\n"}},
-       .dropped = {">>>all\n"}},
+       .dropped = {">>>all\n"},
+       .content_begin = "all\n"},  // the prompt ends with >>>
       {.name = "solar_open",
        .markers = {"<|tool_call:begin|>"},
        .calls = {{.opening = "<|tool_calls|>",
@@ -358,15 +361,21 @@ Formats named_formats() {
                   .name_begin = "<|tool_call:name|>",
                   .name_end = "<|tool_call:args|>",
                   .call_end = "<|tool_call:end|>"}},
-       .dropped = {"<|begin|>assistant", "<|content|>"}},
+       .dropped = {"<|begin|>assistant", "<|content|>"},
+       .message_begin = "<|begin|>assistant",
+       .content_begin = "<|content|>"},
       {.name = "openai",
        .markers = {"<|channel|>commentary", "functions."},
        .calls = harmony_calls(),
-       .dropped = harmony_dropped},
+       .dropped = harmony_dropped,
+       .message_begin = "<|start|>assistant",
+       .content_begin = "<|channel|>final<|message|>"},
       {.name = "openai",
        .markers = {"<|channel|>commentary", "functions."},
        .calls = llm_jp_calls(),
-       .dropped = harmony_dropped},
+       .dropped = harmony_dropped,
+       .message_begin = "<|start|>assistant",
+       .content_begin = "<|channel|>final<|message|>"},
   };
 }
 

@@ -56,7 +56,8 @@ ReplyScanner::Found ReplyScanner::find_at(std::size_t at) const {
       for (const std::string& text : triggers.openings) look_for(text, Found::What::kOpening);
     }
   }
-  if (num_partial > found.length) return {Found::What::kPartial, 0};
+  const bool may_be_longer = num_partial > 0 && num_partial >= found.length;
+  if (may_be_longer && !is_last_) return {Found::What::kPartial, 0};
   return found;
 }
 
@@ -118,8 +119,8 @@ std::vector<ReplyScanner::Part> ReplyScanner::push(std::string_view bytes) {
 }
 
 std::vector<ReplyScanner::Part> ReplyScanner::finish() {
-  if (held_.empty()) return {};
-  return {{in_reasoning_ ? Kind::kReasoning : Kind::kText, std::exchange(held_, {})}};
+  is_last_ = true;
+  return scan();
 }
 
 std::vector<ReplyScanner::Part> ReplyScanner::resume(std::string_view bytes) {

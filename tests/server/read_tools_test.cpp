@@ -1,5 +1,4 @@
-// The tools of a chat: from its fields to what is offered, and to a forced call of a model of which
-// nothing is known.
+// The tools of a chat: from its fields to what is offered.
 #include "generation/read_tools.h"
 
 #include <gtest/gtest.h>
@@ -7,11 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "generation/reply_formats.h"
-#include "generation/reply_plan.h"
 #include "lmtp/base/json.h"
 #include "openai/request.h"
 
@@ -27,38 +23,6 @@ const std::string kCompact =
 
 Result<OpenAiRequest> read(const std::string& fields) {
   return read_chat(R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}");
-}
-
-// "name(arguments)", and content as it is.
-std::string shown(const ReplyEvents& events) {
-  std::string out;
-  for (const ReplyEvent& event : events) {
-    if (const auto* content = std::get_if<Content>(&event)) out += content->text;
-    if (const auto* call = std::get_if<CallBegins>(&event)) out += call->function + "(";
-    if (const auto* arguments = std::get_if<CallArguments>(&event)) out += arguments->json;
-    if (std::holds_alternative<CallEnds>(event)) out += ")";
-  }
-  return out;
-}
-
-std::string read_reply(const ReplyFormat& format, const std::vector<std::string>& pieces,
-                       FinishReason reason = FinishReason::kStop) {
-  const auto reader = format();
-  std::string out;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    TokenEvent token;
-    if (i + 1 == pieces.size()) token.finish_reason = reason;
-    ReplyEvents events;
-    reader->read(pieces[i], token, false, events);
-    out += shown(events);
-  }
-  return out;
-}
-
-// The plan for a model of which nothing is known.
-ReplyPlan plan_of(const OpenAiRequest& request, const OfferedTools& tools) {
-  registry::ReadyModel model{"m", {}, Error{}, Error{}};
-  return plan_reply(model, request.generation.model, {.tools = tools});
 }
 
 Result<OfferedTools> tools_of(const std::string& fields,
@@ -80,30 +44,10 @@ TEST(ToolCalls, ANamedFunctionIsItsParameters) {
   ASSERT_TRUE(request.ok()) << request.error().message;
   EXPECT_TRUE(request->answer.call_is_chosen);
   EXPECT_EQ(request->generation.grammar_field, "tool_choice");
-  const ReplyPlan plan = plan_of(*request, *tools_of(fields));
-  EXPECT_EQ(plan.grammar,
-            (Grammar{Grammar::Kind::kJsonSchema, R"({"z":1,"a":2,"type":"object",)" + kCompact}))
+  const auto tools = tools_of(fields);
+  ASSERT_EQ(tools->functions.size(), 1U);
+  EXPECT_EQ(tools->functions.front().parameters, R"({"z":1,"a":2,"type":"object",)" + kCompact)
       << "in the order of the keys";
-  EXPECT_EQ(read_reply(plan.format, {"{}"}), "weather({})");
-}
-
-TEST(ToolCalls, RequiredIsOneOfThem) {
-  const std::string fields = kTools + R"(, "tool_choice": "required")";
-  const auto request = read(fields);
-  ASSERT_TRUE(request.ok()) << request.error().message;
-  const ReplyPlan plan = plan_of(*request, *tools_of(fields));
-  EXPECT_EQ(plan.grammar->kind, Grammar::Kind::kLark);
-  EXPECT_EQ(plan.grammar->text,
-            "start: r5\n"
-            "r0: \"\\\", \\\"arguments\\\": \"\n"
-            "r1: %json {\"z\":1,\"a\":2,\"type\":\"object\"," +
-                kCompact +
-                "\nr2: %json {\"type\":\"object\",\"properties\":{},"
-                "\"additionalProperties\":false," +
-                kCompact +
-                "\nr3: \"time\" r0 r2 | \"weather\" r0 r1\n"
-                "r4: \"{\\\"name\\\": \\\"\" r3 \"}\"\n"
-                "r5: r4\n");
 }
 
 TEST(ToolCalls, ASchemaThatNothingMeetsIsAnyObjectUnlessACallIsPromised) {
@@ -204,30 +148,11 @@ TEST(ToolCalls, OtherChoicesAreRefused) {
   }
 }
 
-// The arguments, however the text is cut into pieces.
-TEST(ToolCalls, TheCallIsReadOutOfTheText) {
-  const ReplyFormat format = make_format({{{"{\"f\": ", "first"}, {"{\"g\": ", "second"}}, "}"});
-  const std::string text = R"({"g": {"x": "}"}})";
-  for (std::size_t size = 1; size <= text.size(); ++size) {
-    std::vector<std::string> pieces;
-    for (std::size_t at = 0; at < text.size(); at += size) pieces.push_back(text.substr(at, size));
-    EXPECT_EQ(read_reply(format, pieces), R"(second({"x": "}"}))") << size;
-  }
-  EXPECT_EQ(read_reply(format, {R"({"f": {"a")"}, FinishReason::kLength), R"(first({"a"))");
-  EXPECT_EQ(read_reply(format, {R"({")"}, FinishReason::kLength), R"({")");
-}
-
-TEST(ToolCalls, AForkReadsOnFromWhereItsParentIs) {
-  const auto parent = make_format({{{"{\"f\": ", "first"}}, "}"})();
-  ReplyEvents events;
-  parent->read(R"({"f": [1)", {}, false, events);
-  const auto fork = parent->clone();
-  for (const auto* reader : {&parent, &fork}) {
-    ReplyEvents rest;
-    (*reader)->read(", 2]}", {.finish_reason = FinishReason::kStop}, false, rest);
-    EXPECT_EQ(shown(rest), "1, 2])");
-  }
-  EXPECT_EQ(shown(events), "first([");
+TEST(ToolCalls, AForcedCallHasNoContentThatAFormatIsOf) {
+  const auto request =
+      read(kTools + R"(, "tool_choice": "required", "response_format": {"type": "json_object"})");
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  EXPECT_EQ(request->generation.grammar_field, "tool_choice");
 }
 
 }  // namespace

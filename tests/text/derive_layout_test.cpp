@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "call_probe.h"
-#include "call_writer.h"
-#include "known_formats.h"
 #include "lmtp/base/utf8.h"
+#include "lmtp/text/call_writer.h"
+#include "lmtp/text/known_formats.h"
 
 namespace lmtp::text {
 namespace {

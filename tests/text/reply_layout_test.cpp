@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "call_probe.h"
-#include "call_writer.h"
-#include "known_formats.h"
+#include "lmtp/text/call_writer.h"
 #include "lmtp/text/find_reply_layout.h"
+#include "lmtp/text/known_formats.h"
 #include "source_dir.h"
 #include "temp_folder.h"
 

@@ -73,6 +73,15 @@ TEST(ReplyScanner, ATextIsReadTheSameInPiecesOfEachSize) {
   }
 }
 
+TEST(ReplyScanner, ALongerMarkerGoesFirst) {
+  const GrammarTriggers markers{.openings = {"<call>"}, .dropped = {"<call>none"}};
+  for (std::size_t size = 1; size <= 9; ++size) {
+    EXPECT_EQ(scan(markers, "<call>nonea<call>f", size), "a@<call>f") << size;
+    EXPECT_EQ(scan(markers, "<call>not", size), "@<call>not") << size;
+    EXPECT_EQ(scan(markers, "a<call>", size), "a@<call>") << size;
+  }
+}
+
 TEST(ReplyScanner, ATextMayBeginInsideOfReasoning) {
   GrammarTriggers markers = kMarkers;
   markers.in_reasoning = true;

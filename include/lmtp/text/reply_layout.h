@@ -62,6 +62,8 @@ struct ReplyLayout {
   std::vector<CallLayout> calls = {};
   std::optional<ReasoningLayout> reasoning = {};
   std::vector<std::string> dropped = {};  // texts around the parts, no content (harmony's)
+  std::string message_begin = {};  // follows reasoning, where a message of its own comes then
+  std::string content_begin = {};  // the model writes it before content, of which it is no part
   // Where `calls` come from: a format's name, "probed", "described" (by response_template), "none";
   // and what told it: "option", "response_template", "table", "probe".
   std::string name = "none";

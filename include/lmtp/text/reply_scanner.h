@@ -67,6 +67,7 @@ class ReplyScanner {
   bool is_fresh_ = true;      // nothing but white space since the start, or the last marker
   bool is_first_ = true;      // the same, since the start alone
   bool has_stopped_ = false;  // at an opening
+  bool is_last_ = false;      // nothing follows
   bool in_fence_ = false;
   bool is_line_start_ = true;
   int num_ticks_ = 0;  // that the line begins with, while it has nothing else

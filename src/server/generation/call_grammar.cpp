@@ -28,6 +28,26 @@ bool is_enum_of_texts(const OrderedJson& schema) {
          std::ranges::all_of(*values, [](const OrderedJson& value) { return value.is_string(); });
 }
 
+// Those that a schema lists, where none is an array or an object; empty: any.
+std::vector<OrderedJson> only_values(const OrderedJson& schema) {
+  const auto one = schema.find("const");
+  const auto some = schema.find("enum");
+  std::vector<OrderedJson> values;
+  if (one != schema.end()) {
+    values.push_back(*one);
+  } else if (some != schema.end() && some->is_array()) {
+    values.assign(some->begin(), some->end());
+  }
+  const bool is_plain = std::ranges::all_of(values, &OrderedJson::is_primitive);
+  return is_plain ? values : std::vector<OrderedJson>();
+}
+
+bool has_bounds(const OrderedJson& schema) {
+  constexpr const char* kBounds[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+                                     "multipleOf"};
+  return std::ranges::any_of(kBounds, [&](const char* key) { return schema.contains(key); });
+}
+
 // Whether a value may be told to be no string by its schema alone.
 bool is_never_text(const OrderedJson& schema) {
   const auto type = schema.find("type");
@@ -45,6 +65,27 @@ std::string in_quotes(std::string_view text) {
   append_json_string(text, out);
   return out;
 }
+
+}  // namespace
+
+std::string lark_literal(const tokenizer::Tokenizer& tokenizer, std::string_view text) {
+  std::vector<TokenId> special;
+  const std::string marked = text::mark_special(tokenizer, text, &special);
+  std::string_view rest = marked;
+  std::string out;
+  const auto add = [&](std::string_view plain) {
+    if (!plain.empty()) out += in_quotes(plain);
+  };
+  for (const TokenId id : special) {
+    add(rest.substr(0, rest.find(text::kSpecialBegin)));
+    out += " <[" + std::to_string(id) + "]>";
+    rest.remove_prefix(rest.find(text::kSpecialEnd) + 1);
+  }
+  add(rest);
+  return out;
+}
+
+namespace {
 
 // Writes rules in Lark's notation.
 class LarkWriter {
@@ -79,7 +120,6 @@ class LarkWriter {
   }
   void add(const std::string& name, const std::string& body) { rules_ += name + ":" + body + "\n"; }
 
-  // A text, of whose tokens the special ones are named by their ids: no byte of theirs is text.
   std::string literal(const std::string& text);
   std::string calls(const Layout& layout);
   std::string call(const Layout& layout);
@@ -89,8 +129,9 @@ class LarkWriter {
   std::string argument(const Layout& layout, const Parameter& parameter, bool keeps_schema);
   std::string text_before(const std::string& end);
   // name=value, ... or {name:value,...}
-  std::string named(const Layout& layout, const std::vector<Parameter>& parameters);
+  std::string named(const Layout& layout, const OfferedFunction& function);
   std::string value_of(const Layout& layout, const Parameter& parameter, const std::string& id);
+  std::string scalar(const Layout& layout, const OrderedJson& value);
   void add_values(const Layout& layout, const std::string& id);
 
   const text::ReplyLayout& layout_;
@@ -104,38 +145,32 @@ class LarkWriter {
 std::string LarkWriter::literal(const std::string& text) {
   const auto [found, is_new] = literals_.try_emplace(text);
   if (!is_new) return found->second;
-  std::vector<TokenId> special;
-  const std::string marked =
-      tokenizer_ == nullptr ? text : text::mark_special(*tokenizer_, text, &special);
-  std::string_view rest = marked;
-  std::string out;
-  const auto add = [&](std::string_view plain) {
-    if (!plain.empty()) out += in_quotes(plain);
-  };
-  for (const TokenId id : special) {
-    add(rest.substr(0, rest.find(text::kSpecialBegin)));
-    out += " <[" + std::to_string(id) + "]>";
-    rest.remove_prefix(rest.find(text::kSpecialEnd) + 1);
-  }
-  add(rest);
-  return found->second = out;
+  if (tokenizer_ != nullptr) return found->second = lark_literal(*tokenizer_, text);
+  return found->second = text.empty() ? "" : in_quotes(text);
 }
 
 std::string LarkWriter::calls(const Layout& layout) {
   // Outside of a section a call ends where nothing more of it can follow; more are opened anew.
-  const bool is_alone = tools_.choice == OfferedTools::Choice::kAuto && !has_section(layout);
+  const bool is_alone = tools_.choice == OfferedTools::Choice::kAuto && !is_list(layout);
   const bool has_more =
       tools_.calls_several && !is_alone && tools_.choice != OfferedTools::Choice::kNamed;
   const std::string one = call(layout);
   std::string body = literal(layout.section_begin) + one;
+  std::string end = layout.section_end;
   if (has_more) {
     const std::string separator = literal(layout.separator);
     body += " (" + separator + one + ")*";
     // What models write between calls they may write after the last one.
     const bool is_blank = layout.separator.find_first_not_of(" \n") == std::string::npos;
-    if (is_blank && !separator.empty()) body += " (" + separator + ")?";
+    if (!separator.empty() && end.starts_with(layout.separator)) {
+      // Where two texts begin alike the longer one is read: the end begins after the first.
+      body += separator;
+      end.erase(0, layout.separator.size());
+    } else if (is_blank && !separator.empty()) {
+      body += " (" + separator + ")?";
+    }
   }
-  return rule(body + literal(layout.section_end));
+  return rule(body + literal(end));
 }
 
 std::string LarkWriter::call(const Layout& layout) {
@@ -180,8 +215,8 @@ std::string LarkWriter::branches(std::span<const Named> named, std::size_t at) {
 
 std::string LarkWriter::arguments(const Layout& layout, const OfferedFunction& function) {
   if (layout.arguments == Arguments::kTagged) return tagged(layout, function);
-  if (layout.arguments != Arguments::kJson) return named(layout, parameters_of(function));
-  return rule(as_lark(function.is_loose ? with_fixed_spaces(nullptr) : function.parameters));
+  if (layout.arguments != Arguments::kJson) return named(layout, function);
+  return rule(as_lark(function.is_loose ? with_fixed_spaces(OrderedJson()) : function.parameters));
 }
 
 bool is_told_apart(const text::CallLayout& layout, const std::string& name) {
@@ -240,7 +275,11 @@ std::string LarkWriter::text_before(const std::string& end) {
 }
 
 // In the order of the schema, the required ones and any of the others.
-std::string LarkWriter::named(const Layout& layout, const std::vector<Parameter>& parameters) {
+std::string LarkWriter::named(const Layout& layout, const OfferedFunction& function) {
+  std::vector<Parameter> parameters = parameters_of(function);
+  if (function.is_loose) {
+    for (Parameter& parameter : parameters) parameter.schema.clear();
+  }
   const bool is_python = layout.arguments == Arguments::kPython;
   const std::string comma = is_python ? R"( ", ")" : R"( ",")";
   const std::string id = std::to_string(&layout - layout_.calls.data());
@@ -268,16 +307,15 @@ std::string LarkWriter::named(const Layout& layout, const std::vector<Parameter>
 std::string LarkWriter::value_of(const Layout& layout, const Parameter& parameter,
                                  const std::string& id) {
   const bool is_python = layout.arguments == Arguments::kPython;
-  if (!parameter.texts.empty()) {
-    std::string texts;
-    for (const std::string& text : parameter.texts) {
-      texts += (texts.empty() ? " (" : " |") +
-               literal(is_python ? in_quotes(text).substr(1)
-                                 : layout.string_quote + text + layout.string_quote);
-    }
-    return texts + ")";
+  const auto schema = parse_ordered_json(parameter.schema, "schema");
+  std::string only;
+  for (const OrderedJson& value : only_values(schema ? *schema : OrderedJson())) {
+    only += (only.empty() ? " (" : " |") + scalar(layout, value);
   }
+  if (!only.empty()) return only + ")";
   if (parameter.is_text) return " text_value_" + id;
+  const bool is_number = parameter.type == "integer" || parameter.type == "number";
+  if (is_number && schema && has_bounds(*schema)) return as_lark(parameter.schema);
   if (parameter.type == "integer") return " /-?(0|[1-9][0-9]{0,17})/";
   if (parameter.type == "number") return " number_" + id;
   if (parameter.type == "boolean") {
@@ -286,6 +324,18 @@ std::string LarkWriter::value_of(const Layout& layout, const Parameter& paramete
   if (parameter.type == "array") return " list_" + id;
   if (parameter.type == "object") return " object_" + id;
   return " value_" + id;
+}
+
+std::string LarkWriter::scalar(const Layout& layout, const OrderedJson& value) {
+  const bool is_python = layout.arguments == Arguments::kPython;
+  if (is_python && value.is_boolean()) return value.get<bool>() ? R"( "True")" : R"( "False")";
+  if (is_python && value.is_null()) return R"( "None")";
+  if (!value.is_string()) return literal(value.dump());
+  const auto& text = value.get_ref<const std::string&>();
+  if (!is_python) return literal(layout.string_quote + text + layout.string_quote);
+  const std::string quoted = value.dump();
+  const bool is_plain = quoted.size() == text.size() + 2 && text.find('\'') == std::string::npos;
+  return literal(quoted) + (is_plain ? " |" + literal("'" + text + "'") : "");
 }
 
 // Values of any kind, as Python or Gemma write them.
@@ -316,11 +366,17 @@ std::string with_fixed_spaces(OrderedJson schema) {
   return constraint::to_known_form(schema.dump());
 }
 
+std::string schema_with_fixed_spaces(const std::string& text) {
+  auto schema = parse_ordered_json(text, "schema");
+  return with_fixed_spaces(schema ? *std::move(schema) : OrderedJson());
+}
+
 text::CallLayout json_layout() {
   return {.call_begin = R"({"name": ")", .name_end = R"(", "arguments": )", .call_end = "}"};
 }
 
-GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTools& tools) {
+GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTools& tools,
+                              const tokenizer::Tokenizer& tokenizer) {
   GrammarTriggers triggers;
   triggers.repeats = tools.calls_several;
   for (const text::CallLayout& call : layout.calls) {
@@ -328,9 +384,13 @@ GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTool
       triggers.openings.push_back(call.opening);
       continue;
     }
+    // A special token is whole or not there.
+    const std::string marked = text::mark_special(tokenizer, end_of_name(call));
+    const bool is_special = marked.starts_with(text::kSpecialBegin);
+    const std::size_t length = is_special ? marked.find(text::kSpecialEnd) - 1 : 1;
     for (const OfferedFunction& function : tools.functions) {
       triggers.first_openings.push_back(call.section_begin + call.call_begin + function.name +
-                                        end_of_name(call).substr(0, 1));
+                                        end_of_name(call).substr(0, length));
     }
   }
   return triggers;

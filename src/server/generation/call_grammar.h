@@ -16,6 +16,10 @@ namespace lmtp::server {
 inline bool has_section(const text::CallLayout& layout) {
   return !layout.section_begin.empty() || !layout.section_end.empty();
 }
+// Whether calls may follow one another without an opening of their own.
+inline bool is_list(const text::CallLayout& layout) {
+  return has_section(layout) || layout.opening.empty();
+}
 // What follows a function's name; empty: the arguments.
 inline const std::string& end_of_name(const text::CallLayout& layout) {
   if (!layout.index_begin.empty()) return layout.index_begin;
@@ -32,13 +36,21 @@ Grammar make_call_grammar(const text::ReplyLayout& layout, const OfferedTools& t
 // How a model is made to write a call of which it is not known how it does by itself.
 text::CallLayout json_layout();
 
+// A text in Lark's notation, of whose tokens the special ones are named by their ids: no byte of
+// theirs is text.
+std::string lark_literal(const tokenizer::Tokenizer& tokenizer, std::string_view text);
+
 // What calls begin with that a model makes by itself.
-GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTools& tools);
+GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTools& tools,
+                              const tokenizer::Tokenizer& tokenizer);
 
 // As templates write JSON, so that keys and separators are certain; else white space in what Lark
 // takes for JSON could go on for ever; in the form that the library knows. What is no object: any
 // object.
 std::string with_fixed_spaces(OrderedJson schema);
+std::string with_fixed_spaces(const std::string&) = delete;  // which is no text of one
+// The same of a text; of one that is no schema any object's.
+std::string schema_with_fixed_spaces(const std::string& text);
 
 // A parameter of a function that tags or Python write one by one, in the order of its schema.
 struct Parameter {

@@ -38,9 +38,8 @@ Grammar CallGrammars::written() const {
   if (!content_) return grammar;
   constexpr std::string_view kStart = "start:";
   grammar.text.insert(kStart.size(), " content |");
-  auto schema = parse_ordered_json(content_->text, "schema");
-  grammar.text +=
-      "content: %json " + with_fixed_spaces(schema ? *std::move(schema) : OrderedJson()) + "\n";
+  grammar.text += "content:" + lark_literal(*tokenizer_, layout_->content_begin) + " %json " +
+                  schema_with_fixed_spaces(content_->text) + "\n";
   return grammar;
 }
 

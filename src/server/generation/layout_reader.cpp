@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "argument_readers.h"
+#include "call_grammar.h"
 #include "fresh.h"
 #include "lmtp/text/stream_text.h"
 #include "reply_formats.h"
@@ -49,6 +50,7 @@ class LayoutReader final : public ReplyReader {
         ids_(other.ids_),
         held_(other.held_),
         spaces_(other.spaces_),
+        is_begun_(other.is_begun_),
         has_text_(other.has_text_),
         has_reasoning_(other.has_reasoning_),
         was_marked_(other.was_marked_),
@@ -67,6 +69,9 @@ class LayoutReader final : public ReplyReader {
   }
 
   bool in_reasoning() const override { return scanner_.in_reasoning(); }
+  bool in_call() const override {
+    return !known_->begins_with_call && stage_ != Stage::kText && stage_ != Stage::kOpening;
+  }
 
   std::unique_ptr<ReplyReader> clone() const override {
     return std::make_unique<LayoutReader>(*this);
@@ -114,6 +119,7 @@ class LayoutReader final : public ReplyReader {
     }
     if (was_marked_ || !has_text_) {
       spaces_ += text;
+      if (!cut_content_begin()) return;
       const std::size_t begin = spaces_.find_first_not_of(kEdgeSpaces);
       if (begin == std::string::npos) return;
       text = was_marked_ ? spaces_.substr(begin) : std::exchange(spaces_, {});
@@ -122,6 +128,16 @@ class LayoutReader final : public ReplyReader {
     }
     has_text_ = has_text_ || !text.empty();
     emit_text(std::move(text), events);
+  }
+
+  // What the reply begins with before its content; false: it may be that.
+  bool cut_content_begin() {
+    const std::string& begin = known_->layout.content_begin;
+    if (is_begun_ || !ids_.empty() || begin.empty()) return true;
+    if (spaces_.size() < begin.size() && begin.starts_with(spaces_)) return false;
+    is_begun_ = true;
+    if (spaces_.starts_with(begin)) spaces_.erase(0, begin.size());
+    return true;
   }
 
   // Whether calls may begin so.
@@ -320,7 +336,7 @@ class LayoutReader final : public ReplyReader {
     if (!held_.starts_with(end)) return leave(events);
     held_.erase(0, end.size());
     events.emplace_back(CallEnds{});
-    if (!has_section(*layout_) && !known_->begins_with_call) return leave(events);
+    if (!is_list(*layout_) && !known_->begins_with_call) return leave(events);
     stage_ = Stage::kBetween;
     return true;
   }
@@ -379,6 +395,7 @@ class LayoutReader final : public ReplyReader {
   std::vector<std::string> ids_ = {};  // of all calls
   std::string held_ = {};
   std::string spaces_ = {};  // that may be the edge of calls or reasoning
+  bool is_begun_ = false;    // content, or something else
   bool has_text_ = false;
   bool has_reasoning_ = false;
   bool was_marked_ = false;  // calls or reasoning have ended, and no text has followed

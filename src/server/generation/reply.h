@@ -58,6 +58,9 @@ class ReplyReader {
   virtual void read(std::string text, const TokenEvent& token, bool is_special,
                     ReplyEvents& events) = 0;
   virtual bool in_reasoning() const { return false; }
+  // Whether the text so far ends in a call that the model has begun by itself, where no stop string
+  // counts.
+  virtual bool in_call() const { return false; }
   // As it is, for a fork of the sample.
   virtual std::unique_ptr<ReplyReader> clone() const = 0;
 };

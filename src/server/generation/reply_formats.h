@@ -1,29 +1,12 @@
 // The formats of replies: what readers make of texts, by what the texts are known to be.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "lmtp/text/reply_layout.h"
 #include "lmtp/text/reply_scanner.h"
 #include "offered_tools.h"
 #include "reply.h"
 
 namespace lmtp::server {
-
-// A grammar keeps the text to one of these calls: an opening, the arguments as JSON, the closing.
-struct ForcedCalls {
-  struct Call {
-    std::string opening;
-    std::string function;
-  };
-
-  std::vector<Call> calls;
-  std::string closing;
-};
-
-// A text that ends before it can be told which call it is, is content.
-ReplyFormat make_format(ForcedCalls calls);
 
 // Texts of a model whose way to write calls and reasoning is known. `layout` and `triggers`, which
 // are the stream's grammar's, have the marks of text::mark_special(), as the texts do; what is left

@@ -6,7 +6,7 @@
 
 #include "call_grammar.h"
 #include "call_grammars.h"
-#include "forced_calls.h"
+#include "content_grammar.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/text/reply_layout.h"
 #include "lmtp/text/stream_text.h"
@@ -37,20 +37,27 @@ GrammarTriggers reasoning_of(const ReplyLayout& layout, std::string_view prompt,
   const std::size_t opened = begun.rfind(begin);
   const std::size_t closed = begun.rfind(end);
   const bool is_closed = closed != std::string_view::npos;
-  if (last.ends_with(end) || (is_closed && (opened == std::string_view::npos || closed > opened))) {
+  // Other messages end so, too, where reasoning is one of its own.
+  const bool is_over =
+      layout.message_begin.empty()
+          ? last.ends_with(end)
+          : last.ends_with(std::string(begin) + std::string(end) + layout.message_begin);
+  if (is_over || (is_closed && (opened == std::string_view::npos || closed > opened))) {
     return triggers;
   }
   triggers.in_reasoning = last.ends_with(begin) || opened != std::string_view::npos;
   // What is said already is no reasoning.
   if (!triggers.in_reasoning && !begun.empty()) return triggers;
   triggers.reasoning_begin = layout.reasoning->begin;
-  triggers.reasoning_end = layout.reasoning->end;
+  triggers.reasoning_end = layout.reasoning->end + layout.message_begin;
   return triggers;
 }
 
 // All that stands around content.
 std::vector<std::string> markers_of(const ReplyLayout& layout) {
   std::vector<std::string> markers = layout.dropped;
+  markers.push_back(layout.message_begin);
+  markers.push_back(layout.content_begin);
   if (layout.reasoning) {
     markers.push_back(layout.reasoning->begin);
     markers.push_back(layout.reasoning->end);
@@ -90,21 +97,24 @@ class Planner {
       : model_(model),
         layout_(*model.reply_layout),
         wishes_(wishes),
-        reasoning_(reasoning_of(layout_, prompt, wishes.begun)) {}
+        reasoning_(reasoning_of(layout_, prompt, wishes.begun)) {
+    const bool has_begun = !wishes.begun.empty() && !reasoning_.in_reasoning;
+    if (has_begun) layout_.content_begin.clear();
+  }
 
   ReplyPlan plan() && {
     OfferedTools tools = wishes_.tools.value_or(OfferedTools());
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
     if (is_auto && !constraint::grammar_support()) tools.functions.clear();
-    if (!is_auto && layout_.calls.empty() && layout_.reasoning) layout_.calls = {json_layout()};
+    if (!is_auto && layout_.calls.empty()) {
+      layout_.calls = {json_layout()};
+      tools.calls_several = false;
+    }
     // Any other grammar of the content leaves no room for calls.
     const bool has_room = !wishes_.grammar || is_schema(*wishes_.grammar);
     plan_.grammar = wishes_.grammar;
+    if (plan_.grammar) begin_content(layout_.content_begin, **model_.tokenizer, *plan_.grammar);
     if (!tools.functions.empty() && layout_.calls.empty()) {
-      if (!is_auto) {
-        force_json(tools);
-        return std::move(plan_);
-      }
       log_once(
           "tools: calls are not read out of what these models write, since their chat "
           "templates tell no format of calls (--tool-call-format NAME gives one):",
@@ -120,16 +130,10 @@ class Planner {
   }
 
  private:
-  // The text is the call, without reasoning before it.
-  void force_json(const OfferedTools& tools) {
-    auto forced = force_calls(tools);
-    plan_.grammar = std::move(forced.grammar);
-    plan_.format = std::move(forced.format);
-  }
-
   void add_calls(const OfferedTools& tools) {
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
-    GrammarTriggers triggers = is_auto ? call_triggers(layout_, tools) : GrammarTriggers();
+    GrammarTriggers triggers;
+    if (is_auto) triggers = call_triggers(layout_, tools, **model_.tokenizer);
     std::optional<GrammarTriggers> for_grammar;
     if (is_auto && !wishes_.grammar) for_grammar = with_reasoning(triggers);
     if (!is_auto || wishes_.grammar) for_grammar = reasoning_triggers();

@@ -124,7 +124,9 @@ Reply SampleText::read(TokenEvent event) {
   const bool by_token =
       is_last && ends_ != nullptr && contains(ends_->ids, token);  // not by a stop string
   if (token != kNoToken) tokens_.push_back(token);
-  auto piece = text_->push(token, by_token ? FinishReason::kLength : event.finish_reason);
+  // What has ended the sample is no stop string.
+  const bool by_other = by_token || (is_last && reader_ != nullptr && reader_->in_call());
+  auto piece = text_->push(token, by_other ? FinishReason::kLength : event.finish_reason);
   Reply reply{.token = std::move(event)};
   reply.is_special = token != kNoToken && decoder_.tokenizer->is_special(token);
   reply.num_prompt_tokens = static_cast<int>(num_prompt_);

@@ -136,19 +136,39 @@ void add_effort(JsonFields& fields, const Json* kwargs, std::string& template_kw
   }
 }
 
-// Templates read reasoning by one of its two names.
+// Templates read reasoning by one of these names.
+constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "thinking", "thought"};
+
+// What the message has of it; null: nothing.
+template <typename Message>
+const Message* reasoning_in(const Message& message) {
+  if (!message.is_object()) return nullptr;
+  for (const char* name : kReasoningNames) {
+    const auto found = message.find(name);
+    if (found != message.end() && found->is_string()) return &*found;
+  }
+  return nullptr;
+}
+
+// Under all of the names.
 void keep_reasoning(const Json& messages, std::string& text) {
-  constexpr const char* kOther = "reasoning";
-  constexpr const char* kName = "reasoning_content";
-  const auto has_other = [&](const auto& message) {
-    return message.is_object() && message.contains(kOther) && message[kOther].is_string() &&
-           !message.contains(kName);
-  };
-  if (std::ranges::none_of(messages, has_other)) return;
+  if (std::ranges::none_of(messages, [](const Json& message) { return reasoning_in(message); })) {
+    return;
+  }
   auto ordered = parse_ordered_json(text, "messages");
   if (!ordered) return;
   for (OrderedJson& message : *ordered) {
-    if (has_other(message)) message[kName] = message[kOther];
+    const OrderedJson* const found = reasoning_in(message);
+    if (found == nullptr) continue;
+    const OrderedJson reasoning = *found;
+    // Harmony's template refuses a call that has both.
+    const bool is_with_text = message.contains("tool_calls") && message.contains("content") &&
+                              !is_empty_json(message["content"]);
+    for (const std::string_view name : kReasoningNames) {
+      if (name == "thinking" && is_with_text) continue;
+      OrderedJson& member = message[name];
+      if (member.is_null()) member = reasoning;
+    }
   }
   text = ordered->dump();
 }
@@ -206,6 +226,8 @@ void read_wishes(JsonFields& fields, std::optional<OfferedTools> tools, OpenAiRe
                  ReplyWishes& wishes) {
   GenerationRequest& generation = request.generation;
   const bool is_forced = tools && tools->choice != OfferedTools::Choice::kAuto;
+  // That is of the content, of which a forced call has none.
+  if (is_forced && generation.grammar_field == "response_format") generation.grammar.reset();
   if (is_forced && generation.grammar) {
     fields.fail("tool_choice", "stands beside " + generation.grammar_field + "; one is allowed");
   }

@@ -18,6 +18,8 @@ struct KnownFormat {
   std::string_view token = {};  // not empty: that special token is in the vocabulary, too
   std::vector<CallLayout> calls;
   std::vector<std::string> dropped = {};
+  std::string message_begin = {};
+  std::string content_begin = {};
 
   bool is_of(std::string_view chat_template) const;
 };
