@@ -83,6 +83,24 @@ TEST(ReplyPlan, ACallThatIsCutIsNotWhole) {
   }
 }
 
+// As a controller may let it be written, where no grammar holds.
+TEST(ReplyPlan, ACallWhoseArgumentsAreNoJsonIsNotWhole) {
+  for (const Form& form : forms()) {
+    SCOPED_TRACE(form.name);
+    std::string one = form.written(kOne);
+    one.replace(one.rfind('3'), 1, "3x");
+    TokenEvent token;
+    token.finish_reason = FinishReason::kStop;
+    ReplyEvents events;
+    Replies(form.reply, {.tools = some_tools()})
+        .plan()
+        .format()
+        ->read(text::mark_special(*model_tokenizer(), one), token, false, events);
+    EXPECT_TRUE(std::ranges::none_of(
+        events, [](const ReplyEvent& event) { return std::holds_alternative<CallEnds>(event); }));
+  }
+}
+
 TEST(ReplyPlan, ForcedCallsBeginAtOnceAndEnd) {
   for (const Form& form : forms()) {
     SCOPED_TRACE(form.name);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -49,6 +50,7 @@ class LayoutReader final : public ReplyReader {
         id_(other.id_),
         ids_(other.ids_),
         held_(other.held_),
+        json_(other.json_),
         spaces_(other.spaces_),
         is_begun_(other.is_begun_),
         has_text_(other.has_text_),
@@ -323,9 +325,13 @@ class LayoutReader final : public ReplyReader {
   bool read_arguments(ReplyEvents& events) {
     std::string json;
     const auto state = arguments_->read(held_, json);
+    json_ += json;
     if (!json.empty()) events.emplace_back(CallArguments{std::move(json)});
     if (state == ArgumentReader::State::kMore) return false;
-    if (state == ArgumentReader::State::kWrong) return leave(events);
+    // Where no grammar holds, a model may write what is none.
+    const bool is_json = state == ArgumentReader::State::kDone && nlohmann::json::accept(json_);
+    json_.clear();
+    if (!is_json) return leave(events);
     stage_ = Stage::kClosing;
     return true;
   }
@@ -394,6 +400,7 @@ class LayoutReader final : public ReplyReader {
   std::string id_ = {};                // as the model calls it
   std::vector<std::string> ids_ = {};  // of all calls
   std::string held_ = {};
+  std::string json_ = {};    // the call's arguments so far
   std::string spaces_ = {};  // that may be the edge of calls or reasoning
   bool is_begun_ = false;    // content, or something else
   bool has_text_ = false;
