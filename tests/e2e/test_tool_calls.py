@@ -7,7 +7,7 @@ import pathlib
 
 import openai
 import pytest
-from lmtp_socket import Socket
+from lmtp_socket import Socket, info_of
 from servers import LmtpServe
 from test_grammars import TOOLS, assert_is_call
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -233,6 +233,26 @@ def test_lmtp_keeps_a_choice_and_leaves_text_as_it_is_where_nothing_is_parsed(ge
         ("controller", {"thinking_token_budget": 4, "controller": "none"}),
     ]:
         assert generate(**wrong)[0]["error"].startswith(field)
+
+
+def test_from_its_opening_on_a_call_costs_what_a_forced_one_does(server, generate):
+    counted = ("num_tokens_computed", "num_generated_tokens", "num_forced_tokens", "num_late_masks")
+
+    def cost(**choice):
+        before = asyncio.run(info_of(server.endpoint))["stats"]
+        entries = generate("<tool_call>", tools=TOOLS[:1], parallel_tool_calls=False, **choice)
+        after = asyncio.run(info_of(server.endpoint))["stats"]
+        counts = {name: after[name] - before[name] for name in counted}
+        if counts["num_late_masks"]:  # what waited for them was computed twice
+            return cost(**choice)
+        return [(e["token"], e.get("forced", False)) for e in entries], counts
+
+    name = TOOLS[0]["function"]["name"]
+    named = {"tool_choice": {"type": "function", "function": {"name": name}}}
+    cost()  # the prompt is known from then on
+    automatic, forced = cost(), cost(**named)
+    assert automatic == forced
+    assert automatic[1]["num_forced_tokens"] == sum(was for _, was in automatic[0]) > 0
 
 
 def test_lmtp_tells_reasoning_from_what_a_grammar_decides(generate):
