@@ -242,6 +242,8 @@ Formats tagged_formats() {
                   .arguments = Arguments::kTagged,
                   .argument_begin = R"(<param name=")",
                   .argument_name_end = R"(">)",
+                  .text_begin = "<![CDATA[",
+                  .text_end = "]]>",
                   .argument_end = "</param>"}}},
       {.name = "deepseek_v32",
        .markers = {"｜DSML｜", "function_calls>"},

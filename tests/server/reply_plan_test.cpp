@@ -101,6 +101,33 @@ TEST(ReplyPlan, ACallWhoseArgumentsAreNoJsonIsNotWhole) {
   }
 }
 
+// As DeepSeek V4 writes it.
+TEST(ReplyPlan, ALineMayBeEmptyWhereThereAreNoArguments) {
+  const Calls none = {kAll.at(1)};
+  for (const Form& form : forms()) {
+    if (form.calls.arguments != CallLayout::Arguments::kTagged) continue;
+    SCOPED_TRACE(form.name);
+    std::string one = form.written(none);
+    one.insert(one.rfind(form.calls.call_end), form.calls.call_end.starts_with('\n') ? "" : "\n");
+    EXPECT_EQ(Replies(form.reply, {.tools = some_tools()}).read(one, 3), shown_calls(none));
+  }
+}
+
+// As MiniCPM5 writes a text that has what XML would escape.
+TEST(ReplyPlan, ATextMayStandInACharacterDataSection) {
+  for (const Form& form : forms()) {
+    if (form.reply.name != "minicpm5") continue;
+    const auto read = [&](const std::string& city) {
+      std::string one = form.written(kOne);
+      one.replace(one.find("Rome (I)"), 8, city);
+      return Replies(form.reply, {.tools = some_tools()}).read(one, 1);
+    };
+    EXPECT_EQ(read("<![CDATA[<b></param> ]]]]>"),
+              R"({weather {"city": "<b></param> ]]", "days": 3}})");
+    EXPECT_EQ(read("<![<b>]]>"), R"({weather {"city": "<![<b>]]>", "days": 3}})");
+  }
+}
+
 TEST(ReplyPlan, ForcedCallsBeginAtOnceAndEnd) {
   for (const Form& form : forms()) {
     SCOPED_TRACE(form.name);

@@ -43,6 +43,9 @@ struct CallLayout {
   std::string argument_name_end = {};
   // In the place of argument_name_end before a string; empty: the same.
   std::string string_name_end = {};
+  // Not empty: a string may stand between these two.
+  std::string text_begin = {};
+  std::string text_end = {};
   std::string argument_separator = {};
   std::string argument_end = {};
   std::string string_quote = {};  // for kLoose

@@ -84,6 +84,10 @@ class TaggedReader final : public ArgumentReader {
         if (!read_value(held, json)) return State::kMore;
         continue;
       }
+      // DeepSeek V4 leaves a line empty where there are no arguments.
+      if (num_arguments_ == 0 && !layout_.call_end.starts_with('\n')) {
+        held.erase(0, held.find_first_not_of('\n'));
+      }
       const std::string begin =
           (num_arguments_ > 0 ? layout_.argument_separator : "") + layout_.argument_begin;
       if (!held.starts_with(begin)) {
@@ -118,12 +122,24 @@ class TaggedReader final : public ArgumentReader {
     return true;
   }
 
+  // False: it may be in text_begin and text_end.
+  bool begin_value(std::string& held, std::string& json) {
+    const std::string& begin = layout_.text_begin;
+    if (held.size() < begin.size() && begin.starts_with(held)) return false;
+    const bool is_wrapped = !begin.empty() && !is_json_ && held.starts_with(begin);
+    if (is_wrapped && !std::exchange(is_text_, true)) json += '"';
+    if (is_wrapped) held.erase(0, begin.size());
+    value_end_ = (is_wrapped ? layout_.text_end : "") + layout_.argument_end;
+    return true;
+  }
+
   // False: it goes on.
   bool read_value(std::string& held, std::string& json) {
-    const std::size_t end = held.find(layout_.argument_end);
+    if (value_end_.empty() && !begin_value(held, json)) return false;
+    const std::size_t end = held.find(value_end_);
     if (end == std::string::npos) {
       if (!is_text_ && !is_json_) return false;
-      const std::size_t num_held = std::min(held.size(), layout_.argument_end.size());
+      const std::size_t num_held = std::min(held.size(), value_end_.size());
       const std::size_t cut = cut_between_characters(held, held.size() - num_held);
       append(std::string_view(held).substr(0, cut), json);
       held.erase(0, cut);
@@ -136,7 +152,8 @@ class TaggedReader final : public ArgumentReader {
     }
     append(std::string_view(held).substr(0, end), json);
     if (is_text_) json += '"';
-    held.erase(0, end + layout_.argument_end.size());
+    held.erase(0, end + value_end_.size());
+    value_end_.clear();
     in_value_ = false;
     return true;
   }
@@ -152,6 +169,7 @@ class TaggedReader final : public ArgumentReader {
   text::CallLayout layout_;
   std::vector<Parameter> parameters_;
   int num_arguments_ = 0;
+  std::string value_end_ = {};  // of the value that has begun
   bool is_first_ = true;
   bool in_value_ = false;
   bool is_text_ = false;
