@@ -14,14 +14,15 @@
 namespace lmtp::server {
 namespace {
 
-constexpr std::size_t kNameBytesMax = 64;  // OpenAI's
+constexpr std::size_t kFunctionNameBytesMax = 64;  // OpenAI's
 
 // The grammar's rules and the openings of texts have it as it is.
 bool is_tool_name(const std::string& name) {
-  return !name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  });
+  return !name.empty() && name.size() <= kFunctionNameBytesMax &&
+         std::ranges::all_of(name, [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+         });
 }
 
 std::optional<OfferedFunction> function_of(const OrderedJson& tool, SchemaReading reading) {
