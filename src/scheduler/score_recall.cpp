@@ -44,7 +44,8 @@ std::optional<TokenResult> ScoreRecall::next(Sequence& sequence) {
   sequence.awaits_recall = num_left_ == 0;
   is_lacking_ |= sequence.awaits_recall;
   if (sequence.awaits_recall) return std::nullopt;
-  const auto next = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
+  const int num_known = sequence.num_prompt + sequence.num_emitted;
+  const auto next = static_cast<std::size_t>(num_known);
   const cache::ScoreCache::Place before = sequence.score_place;
   const std::optional<float> logprob =
       cache_.find(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1),
@@ -63,7 +64,8 @@ std::optional<TokenResult> ScoreRecall::next(Sequence& sequence) {
 
 // Null: one of them is not known. place: of the sequence.
 TokenLogprobs ScoreRecall::find_listed(Sequence& sequence, cache::ScoreCache::Place place) {
-  const auto next = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted);
+  const int num_known = sequence.num_prompt + sequence.num_emitted;
+  const auto next = static_cast<std::size_t>(num_known);
   const TokenId token = sequence.tokens[next];
   auto listed = std::make_shared<std::vector<TokenLogprob>>();
   for (const TokenId id : *sequence.params.logprob_token_ids) {

@@ -258,7 +258,7 @@ std::string LarkWriter::argument(const Layout& layout, const Parameter& paramete
     value = text_before(layout.argument_end);
   }
   const std::string begin = literal(layout.argument_begin + parameter.name);
-  const std::string as_text = begin + literal(layout.string_name_end) + value;
+  std::string as_text = begin + literal(layout.string_name_end) + value;
   const std::string as_json = begin + literal(layout.argument_name_end);
   if (layout.string_name_end.empty()) return as_json + value;
   if (parameter.is_text) return as_text;
