@@ -187,7 +187,7 @@ def test_arguments_of_a_call_are_an_object(server):
         tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
         answer = complete(
             server, "/v1/chat/completions", messages=MESSAGES, tools=[tool], temperature=1, seed=1,
-            tool_choice={"type": "function", "function": {"name": "f"}},
+            max_tokens=64, tool_choice={"type": "function", "function": {"name": "f"}},
         )  # fmt: skip
         (call,) = answer["choices"][0]["message"]["tool_calls"]
         assert call["function"]["arguments"].startswith("{"), parameters
