@@ -18,15 +18,14 @@ void ScoreRecall::keep(Sequence& sequence, float logprob, const TokenLogprobs& l
   if (end % kBlockSize == 0) flush(sequence);
 }
 
-// Each as if it were the sequence's token there.
+// Each as if it were the sequence's token there: the place lies before it, and is that of all.
 void ScoreRecall::keep_listed(Sequence& sequence, std::span<const TokenLogprob> listed) {
   const auto at = static_cast<std::size_t>(sequence.num_prompt + sequence.num_emitted) - 1;
   const TokenId token = sequence.tokens[at];
   for (const TokenLogprob& one : listed) {
-    cache::ScoreCache::Place place = sequence.score_place;
     sequence.tokens[at] = one.token;
     cache_.add(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(at + 1),
-               {&one.logprob, 1}, place);
+               {&one.logprob, 1}, sequence.score_place);
   }
   sequence.tokens[at] = token;
 }
@@ -46,7 +45,6 @@ std::optional<TokenResult> ScoreRecall::next(Sequence& sequence) {
   if (sequence.awaits_recall) return std::nullopt;
   const int num_known = sequence.num_prompt + sequence.num_emitted;
   const auto next = static_cast<std::size_t>(num_known);
-  const cache::ScoreCache::Place before = sequence.score_place;
   const std::optional<float> logprob =
       cache_.find(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1),
                   sequence.score_place);
@@ -54,7 +52,7 @@ std::optional<TokenResult> ScoreRecall::next(Sequence& sequence) {
   TokenResult known{sequence.tokens[next], *logprob, {}};
   int num_given = 1;
   if (const auto& ids = sequence.params.logprob_token_ids; ids != nullptr) {
-    known.listed_logprobs = find_listed(sequence, before);
+    known.listed_logprobs = find_listed(sequence, next);
     if (known.listed_logprobs == nullptr) return std::nullopt;
     num_given += static_cast<int>(ids->size());
   }
@@ -62,23 +60,22 @@ std::optional<TokenResult> ScoreRecall::next(Sequence& sequence) {
   return known;
 }
 
-// Null: one of them is not known. place: of the sequence.
-TokenLogprobs ScoreRecall::find_listed(Sequence& sequence, cache::ScoreCache::Place place) {
-  const int num_known = sequence.num_prompt + sequence.num_emitted;
-  const auto next = static_cast<std::size_t>(num_known);
-  const TokenId token = sequence.tokens[next];
+// Null: one of them is not known. next: the token in whose place they stand.
+TokenLogprobs ScoreRecall::find_listed(Sequence& sequence, std::size_t next) {
+  const std::vector<TokenId>& ids = *sequence.params.logprob_token_ids;
   auto listed = std::make_shared<std::vector<TokenLogprob>>();
-  for (const TokenId id : *sequence.params.logprob_token_ids) {
-    cache::ScoreCache::Place own = place;
+  listed->reserve(ids.size());
+  const TokenId token = sequence.tokens[next];
+  for (const TokenId id : ids) {
     sequence.tokens[next] = id;
-    const auto logprob = cache_.find(
-        sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1), own);
+    const auto logprob =
+        cache_.find(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1),
+                    sequence.score_place);
     if (!logprob) break;
     listed->push_back({id, *logprob});
   }
   sequence.tokens[next] = token;
-  const bool is_whole = listed->size() == sequence.params.logprob_token_ids->size();
-  return is_whole ? std::move(listed) : nullptr;
+  return listed->size() == ids.size() ? std::move(listed) : nullptr;
 }
 
 bool ScoreRecall::needs_round() { return std::exchange(has_new_, false) || is_lacking_; }

@@ -2,6 +2,7 @@
 // the Scores that ask for them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -16,7 +17,8 @@ namespace lmtp::scheduler {
 // Only a limited number is given at a time (set_limit()). A Score that might have got more awaits
 // them (Sequence::awaits_recall), and is not admitted until the next round.
 //
-// Owner: the Scheduler; its thread. Takes no memory after its construction.
+// Owner: the Scheduler; its thread. Takes no memory after its construction, but for the
+// tokens that a Score lists.
 class ScoreRecall {
  public:
   // REQUIRES: cache_bytes >= 0; with 0 nothing is kept.
@@ -58,7 +60,7 @@ class ScoreRecall {
   const cache::ScoreCache& cache() const { return cache_; }
 
  private:
-  TokenLogprobs find_listed(Sequence& sequence, cache::ScoreCache::Place place);
+  TokenLogprobs find_listed(Sequence& sequence, std::size_t next);
   void keep_listed(Sequence& sequence, std::span<const TokenLogprob> listed);
 
   cache::ScoreCache cache_;
