@@ -57,10 +57,11 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   if (row.first_position >= sequence.num_prompt && !result.skipped) {
     shares_.serve(*sequence.account, std::max(1, row.num_logits - num_refused));
   }
-  // Later requests often continue a prompt from its end: index its partial block too.
+  // Later requests often continue a prompt from its end: index its partial block too. Others may
+  // wait for what a Score has of theirs.
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
-  index_computed(sequence, prompt_done);
+  index_computed(sequence, prompt_done || sequence.kind == RequestKind::kScore);
   const bool was_withheld = sequence.is_end_withheld;
   if (give_tokens(sequence, row, result.tokens)) {
     if (sequence.kind == RequestKind::kGenerate) line_.keep_place(sequence);

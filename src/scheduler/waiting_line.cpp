@@ -62,25 +62,30 @@ void WaitingLine::refresh_hints() {
 }
 
 // A block of the prefix is worth the wait. Of a Score, which often has a short one, half of what it
-// lacks is.
+// lacks is; and between Scores of one connection, as those of one request are, a single token, so
+// that each is computed once.
 bool WaitingLine::another_computes_prefix(const Sequence& sequence, int num_matched) const {
-  const auto num_matched_max = static_cast<int>(num_matchable(sequence));
+  const bool scores = sequence.kind == RequestKind::kScore;
   const bool takes_scores = scores_.may_recall(sequence);
-  const int most = takes_scores ? sequence.num_to_compute() : num_matched_max;
-  const int least = sequence.kind == RequestKind::kScore
-                        ? std::clamp((sequence.num_to_compute() - num_matched) / 2, 2, kBlockSize)
-                        : kBlockSize;
-  if (most - num_matched < least) return false;
+  const int num_missing = sequence.num_to_compute() - num_matched;
+  const int num_known = sequence.num_prompt + sequence.num_emitted;
   return std::ranges::any_of(running_, [&](const Sequence* other) {
+    const bool other_scores = other->kind == RequestKind::kScore;
     const int end = other->num_to_compute();
     if (other->adapter != sequence.adapter) return false;
-    if (end - other->num_computed <= 1 || end - num_matched < least) return false;
-    const bool gives_scores = takes_scores && other->kind == RequestKind::kScore &&
-                              other->num_prompt <= sequence.num_prompt + sequence.num_emitted;
-    const int num_usable = gives_scores ? most : num_matched_max;
-    const int shared = common_prefix(sequence.tokens, other->tokens, std::min(num_usable, end));
-    return shared - std::max(num_matched, other->num_computed) >= 1 &&
-           shared - num_matched >= least;
+    if (!other_scores && end - other->num_computed <= 1) return false;
+    int least = kBlockSize;
+    if (scores) least = std::clamp(num_missing / 2, 1, kBlockSize);
+    if (scores && other_scores && other->key.connection == sequence.key.connection) least = 1;
+    const bool gives_scores = takes_scores && other_scores && other->num_prompt <= num_known;
+    const int num_usable =
+        gives_scores ? sequence.num_to_compute() : static_cast<int>(num_matchable(sequence));
+    const int most = std::min(num_usable, end);
+    if (most - num_matched < least) return false;
+    const int shared = common_prefix(sequence.tokens, other->tokens, most);
+    // The token before the first one whose log probability is not known is computed in any case.
+    const int found = shared > num_known ? shared - 1 : std::min(shared, num_known - 1);
+    return found > other->num_computed && found - num_matched >= least;
   });
 }
 

@@ -20,9 +20,10 @@ using testing::SchedulerDriver;
 // With an agent that runs ahead, too.
 class ScoresTest : public ::testing::TestWithParam<bool> {
  protected:
-  static SchedulerOptions options(std::int64_t score_cache_bytes) {
+  static SchedulerOptions options(std::int64_t score_cache_bytes, int max_chunk_tokens = 0) {
     SchedulerOptions options = testing::small_options();
     options.score_cache_bytes = score_cache_bytes;
+    options.debug.max_chunk_tokens = max_chunk_tokens;
     return options;
   }
   static testing::FakeAgentOptions agent(int num_blocks) {
@@ -30,8 +31,9 @@ class ScoresTest : public ::testing::TestWithParam<bool> {
     agent.runs_ahead = GetParam();
     return agent;
   }
-  explicit ScoresTest(std::int64_t score_cache_bytes = 1 << 20, int num_blocks = 200)
-      : driver_(agent(num_blocks), options(score_cache_bytes)) {}
+  explicit ScoresTest(std::int64_t score_cache_bytes = 1 << 20, int num_blocks = 200,
+                      int max_chunk_tokens = 0)
+      : driver_(agent(num_blocks), options(score_cache_bytes, max_chunk_tokens)) {}
 
   const SchedulerCounters& counters() { return driver_.scheduler().counters(); }
 
@@ -305,6 +307,61 @@ TEST_P(ScoresTest, AFailedRowLeavesNothing) {
   driver.score(2, counting(0, 20), counting(50, 10));
   driver.run();
   EXPECT_EQ(driver.scheduler().counters().num_cached_scores, 0);
+}
+
+// Prompts take several steps, which end within blocks.
+class ChunkedScoresTest : public ScoresTest {
+ protected:
+  ChunkedScoresTest() : ScoresTest(1 << 20, 200, 5) {}
+};
+INSTANTIATE_TEST_SUITE_P(Agents, ChunkedScoresTest, ::testing::Bool(),
+                         [](const auto& ahead) { return ahead.param ? "Ahead" : "InTurn"; });
+
+TEST_P(ChunkedScoresTest, OfOneConnectionEachTokenIsComputedOnce) {
+  constexpr int kTails = 8;
+  for (const int num_prefix : {1, 9, 16, 17, 40, 44}) {
+    const auto prefix = counting(num_prefix * 7, num_prefix);
+    const std::int64_t before = counters().num_tokens_computed;
+    std::vector<std::pair<StreamKey, std::vector<TokenId>>> asked;
+    for (int i = 0; i < kTails; ++i) {
+      const auto prompt = testing::joined(prefix, counting(500 + 20 * i, 1 + 2 * i));
+      asked.emplace_back(ask(prompt, {900, 901}), prompt);
+    }
+    driver_.run();
+    for (const auto& [key, prompt] : asked) expect_right(key, prompt, {900, 901});
+    EXPECT_EQ(counters().num_tokens_computed - before, num_prefix + kTails * (kTails + 1))
+        << num_prefix;
+  }
+}
+
+// A token of the prefix is worth no wait for another connection's prompt.
+TEST_P(ChunkedScoresTest, OfOthersTheyWaitForHalfOfWhatTheyLack) {
+  for (const ConnectionId connection : {1, 2}) {
+    const auto shared = counting(static_cast<int>(100 * connection), 17);
+    generate(testing::first_of(shared, 16), 1);
+    const std::int64_t before = counters().num_tokens_computed;
+    driver_.score(++last_id_, testing::joined(shared, counting(400, 40)), {7});
+    driver_.score(++last_id_, testing::joined(shared, counting(600, 20)), {7}, connection);
+    driver_.run();
+    EXPECT_EQ(counters().num_tokens_computed - before, 61 + (connection == 1 ? 0 : 1));
+  }
+}
+
+TEST_P(ChunkedScoresTest, TheOthersGoOnWhereTheOneThatTheyWaitForIsCancelled) {
+  const auto prefix = counting(0, 40);
+  const StreamKey first = ask(testing::joined(prefix, {500}), {900});
+  std::vector<std::pair<StreamKey, std::vector<TokenId>>> others;
+  for (const TokenId tail : {600, 700}) {
+    const auto prompt = testing::joined(prefix, {tail});
+    others.emplace_back(ask(prompt, {900, 901}), prompt);
+  }
+  driver_.step();
+  driver_.settle();
+  EXPECT_EQ(driver_.scheduler().num_running(), 1);
+  ASSERT_TRUE(driver_.scheduler().remove(first));
+  driver_.run();
+  for (const auto& [key, prompt] : others) expect_right(key, prompt, {900, 901});
+  EXPECT_LE(counters().num_tokens_computed, 40 + 2 * 2);
 }
 
 // A pool of one stream of the whole context, and log probabilities of nine short texts. Those of a
