@@ -63,6 +63,14 @@ class LMTPError(Exception):
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """What score_candidates() tells of one."""
+
+    logprob: float  # of all its tokens together
+    num_tokens: int
+
+
+@dataclass(frozen=True)
 class Token:
     """One entry of a stream. Joined, the texts of a stream are the decoded text."""
 
@@ -603,6 +611,15 @@ class Client:
         """Log probabilities of the tokens of `scored` behind the prompt."""
         fields = {**self._request(prompt, on_notice, params), "scored": scored}
         return [Token.of(entry) for entry in await self._ask("SCORE", fields, on_notice)]
+
+    async def score_candidates(
+        self, prompt: Prompt, candidates: list[str | list[int]], on_notice: Notice | None = None,
+        **params: Unpack[ScoreParams],
+    ) -> list[Candidate]:  # fmt: skip
+        """Log probabilities of whole texts behind the prompt, in their order."""
+        fields = {**self._request(prompt, on_notice, params), "candidates": candidates}
+        (entry,) = await self._ask("SCORE", fields, on_notice)
+        return [Candidate(**one) for one in entry["candidates"]]
 
     async def tokenize(self, text: str, **params: Any) -> list[int]:
         return (await self._ask("TOKENIZE", {"text": text, **params}))[0]["tokens"]

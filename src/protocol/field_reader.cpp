@@ -50,6 +50,7 @@ constexpr std::array kFieldNames = [] {
       kLast = {"mask",
                "logprobs",
                "logprob_token_ids",
+               "candidates",
                "stop_token_ids",
                "stop",
                "include_stop",
@@ -241,6 +242,35 @@ void FieldReader::read_parts(simdjson::dom::array array, std::vector<PromptPart>
     }
     if (failed()) return;
   }
+}
+
+std::vector<Candidate> FieldReader::candidates() {
+  std::vector<Candidate> candidates;
+  simdjson::dom::array array;
+  if (element(Field::kCandidates)->get_array().get(array) != simdjson::SUCCESS) {
+    fail(Field::kCandidates, seen(*element(Field::kCandidates)) +
+                                 "; allowed is an array of candidates, each an array of token ids "
+                                 "or a string");
+    return candidates;
+  }
+  if (array.size() == 0) fail(Field::kCandidates, "is empty; at least one candidate is needed");
+  for (const simdjson::dom::element item : array) {
+    const std::string where = "candidates[" + std::to_string(candidates.size()) + "]";
+    std::vector<TokenId> ids;
+    if (item.is_string()) {
+      candidates.emplace_back(std::string(item.get_string().value()));
+      continue;
+    }
+    if (!item.is_array()) {
+      fail(where, seen(item) + "; allowed are an array of token ids and a string");
+    } else if (const auto other = read_ids(item.get_array().value(), ids)) {
+      fail(where, "entry " + std::to_string(ids.size()) + " " + seen(*other) + "; " +
+                      std::string(kTokensAllowed));
+    }
+    if (failed()) break;
+    candidates.emplace_back(std::move(ids));
+  }
+  return candidates;
 }
 
 BufferPart FieldReader::buffer_part(std::string_view where, simdjson::dom::object object) {

@@ -42,6 +42,7 @@ enum class Field : std::uint8_t {
   kMask = kFirstParam + kSamplingTable.size(),
   kLogprobs,
   kLogprobTokenIds,
+  kCandidates,
   kStopTokenIds,
   kStop,
   kIncludeStop,
@@ -117,6 +118,8 @@ class FieldReader : public FieldChecks {
                                        std::vector<PromptPart>* parts = nullptr);
   // Token ids, or none and `parts`.
   std::vector<TokenId> required_prompt(bool may_be_empty, std::vector<PromptPart>& parts);
+  // Ids or text each; REQUIRES: has(kCandidates).
+  std::vector<Candidate> candidates();
   // A buffer's name.
   std::string required_name(Field field);
   // Strings, or one alone, each of 1 to `bytes_max` bytes; absent: none.

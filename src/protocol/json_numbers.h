@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -10,7 +11,7 @@
 namespace lmtp::protocol {
 
 // JSON has no infinities: infinity is written as this number, minus infinity as its negative.
-inline constexpr float kJsonInfinity = 1e30F;
+inline constexpr double kJsonInfinity = 1e30;
 
 template <typename Int>
 void append_int(Int value, std::string& out) {
@@ -22,8 +23,10 @@ void append_int(Int value, std::string& out) {
 inline constexpr std::size_t kFloatBytesMax = 32;
 
 // Returns the end. REQUIRES: there is room for kFloatBytesMax bytes.
-inline char* write_float(float value, char* to) {
-  if (!std::isfinite(value)) value = value > 0.0F ? kJsonInfinity : -kJsonInfinity;
+template <std::floating_point Float>
+char* write_float(Float value, char* to) {
+  constexpr auto kInfinity = static_cast<Float>(kJsonInfinity);
+  if (!std::isfinite(value)) value = value > 0 ? kInfinity : -kInfinity;
   char* end = std::to_chars(to, to + kFloatBytesMax, value).ptr;
   // As the reference does, for clients whose language distinguishes 0 from 0.0.
   const std::string_view written(to, static_cast<std::size_t>(end - to));
@@ -34,7 +37,8 @@ inline char* write_float(float value, char* to) {
   return end;
 }
 
-inline void append_float(float value, std::string& out) {
+template <std::floating_point Float>
+void append_float(Float value, std::string& out) {
   char text[kFloatBytesMax];
   out.append(text, write_float(value, text));
 }

@@ -317,22 +317,36 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   return message;
 }
 
+// In the place of what is scored.
+void read_candidates(FieldReader& reader, ScoreMessage& message) {
+  constexpr std::string_view kBeside = "stands beside candidates; allowed is one beside scored";
+  if (reader.has(Field::kScored)) {
+    reader.fail(Field::kCandidates, "stands beside scored; one is allowed");
+  }
+  if (message.top_logprobs > 0) reader.fail(kTopLogprobsName, kBeside);
+  if (message.logprob_token_ids != nullptr) reader.fail(Field::kLogprobTokenIds, kBeside);
+  if (message.options.text.value_or(false)) reader.fail(Field::kText, kBeside);
+  message.candidates = reader.candidates();
+}
+
 ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& reader) {
   ScoreMessage message;
   message.stream_id = stream_id;
   message.model = std::move(model);
   message.prompt = reader.required_prompt(true, message.options.prompt_parts);
+  const bool has_candidates = reader.has(Field::kCandidates);
   if (reader.is_text(Field::kScored)) {
     message.scored_text = reader.required_string(Field::kScored);
     if (message.scored_text.empty()) {
       reader.fail(Field::kScored, "is empty; at least one character is needed");
     }
-  } else {
+  } else if (!has_candidates) {
     message.scored = reader.required_tokens(Field::kScored, false);
   }
   message.top_logprobs = reader.top_logprobs();
   message.logprob_token_ids = reader.logprob_token_ids(message.top_logprobs);
   read_options(reader, message.options);
+  if (has_candidates) read_candidates(reader, message);
   message.unknown_keys = reader.take_unknown_keys();
   return message;
 }

@@ -63,6 +63,19 @@ std::vector<TokenLogprob> read_logprobs(const simdjson::dom::object& object,
   return top;
 }
 
+std::vector<CandidateLogprob> read_candidates(const simdjson::dom::object& object) {
+  std::vector<CandidateLogprob> candidates;
+  const auto array = get<simdjson::dom::array>(object, "candidates");
+  if (!array) return candidates;
+  for (const element item : *array) {
+    simdjson::dom::object one;
+    if (item.get_object().get(one) != simdjson::SUCCESS) continue;
+    candidates.push_back({get<double>(one, "logprob").value_or(0.0),
+                          clamped(one, "num_tokens", std::numeric_limits<int>::max())});
+  }
+  return candidates;
+}
+
 ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::string_view raw) {
   ServerEntry entry;
   entry.is_msg = is_msg;
@@ -77,6 +90,7 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   }
   entry.top_logprobs = read_logprobs(object, "top_logprobs");
   entry.token_logprobs = read_logprobs(object, "token_logprobs");
+  entry.candidates = read_candidates(object);
   entry.error = get<std::string_view>(object, "error").value_or("");
   entry.error_code = get<std::string_view>(object, "code").value_or("");
   entry.retryable = get<bool>(object, "retryable").value_or(false);

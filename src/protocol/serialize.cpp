@@ -84,6 +84,15 @@ void write_pieces(const ReplyPieces& pieces, JsonWriter& json) {
   json.end_array();
 }
 
+void write_candidates(const std::vector<CandidateLogprob>& candidates, JsonWriter& json) {
+  json.key("candidates").begin_array();
+  for (const CandidateLogprob& one : candidates) {
+    append_float(one.logprob, json.begin_object().key("logprob").out());
+    json.field("num_tokens", one.num_tokens).end_object();
+  }
+  json.end_array();
+}
+
 void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& json) {
   write_head(entry, more != nullptr ? more->index : std::nullopt, json.begin_object().out());
   if (entry.num_backtracked > 0) json.field("backtrack", entry.num_backtracked);
@@ -106,6 +115,7 @@ void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& js
   if (entry.listed_logprobs != nullptr) {
     write_logprobs("token_logprobs", *entry.listed_logprobs, json);
   }
+  if (more != nullptr && more->candidates) write_candidates(*more->candidates, json);
   json.end_object();
 }
 

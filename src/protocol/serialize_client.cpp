@@ -162,7 +162,13 @@ void write_message(const GenerateMessage& message, std::string_view bias_json, J
 std::string_view verb_of(const ScoreMessage& /*message*/) { return "SCORE"; }
 void write_message(const ScoreMessage& message, std::string_view /*bias_json*/, JsonWriter& json) {
   write_prompt(message.prompt, message.options, json);
-  if (message.scored_text.empty()) {
+  if (!message.candidates.empty()) {
+    json.key("candidates").begin_array();
+    for (const Candidate& one : message.candidates) {
+      std::visit([&](const auto& kind) { json.value(kind); }, one);
+    }
+    json.end_array();
+  } else if (message.scored_text.empty()) {
     json.field("scored", message.scored);
   } else {
     json.field("scored", message.scored_text);

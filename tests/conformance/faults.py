@@ -322,6 +322,13 @@ def detokenize_in_ascii(entry, request):
         entry["text"] = entry["text"].encode("ascii", "replace").decode()
 
 
+@of_entries("candidates-are-sums-of-scores")
+def candidates_are_means(entry, _):
+    for one in entry.get("candidates", []):
+        one["logprob"] /= one["num_tokens"]
+
+
+without_field("wrong-candidates-are-refused", "candidates", "SCORE")
 without_field("stop-strings-are-held-back", "stop")
 without_field("include-stop-keeps-it", "include_stop")
 without_field("stop-token-ids-end-the-stream", "stop_token_ids")

@@ -2,7 +2,7 @@
 
 import functools
 
-from base_rules import near, refused
+from base_rules import near, refuse_each, refused
 from suite import NUM_TRIES, PROMPT, Broken, Skipped, expect, expect_equal, ids, texts, values
 from suite import rule as any_rule
 
@@ -130,6 +130,33 @@ async def scored_text_comes_back(t):
             expect_equal(texts(entries), scored, "the text")
             halves = [e for e in entries if "\ufffd" in e["text"]]
             expect(not halves, f"half characters: {halves}")
+
+
+@rule("Candidates", "CANDIDATES")
+async def candidates_are_sums_of_scores(t):
+    """One entry has the sum of each candidate's scores, in their order, as ids and as text."""
+    async with t.wire() as w:
+        as_ids = [[7, 8, 9], [7], [8, 7], [7, 8], *([n] for n in range(20, 40))]
+        as_text = [" there was", " there", " a b", " a c d"]
+        for prompt, candidates in ((PROMPT, as_ids), (TEXT, as_text)):
+            (entry,) = await w.finish(await w.say("SCORE", prompt=prompt, candidates=candidates))
+            expect_equal(entry["token"], None, "its token")
+            expect_equal(len(entry["candidates"]), len(candidates), "the number of candidates")
+            for one, candidate in zip(entry["candidates"], candidates):
+                scored = await w.score(prompt, candidate)
+                expect_equal(one["num_tokens"], len(scored), f"tokens of {candidate}")
+                total = sum(e["logprob"] for e in scored)
+                expect(near(one["logprob"], total), f"{one} of {candidate}, whose sum is {total}")
+
+
+@rule("Candidates", "CANDIDATES")
+async def wrong_candidates_are_refused(t):
+    """Candidates that are none, equal or empty end the stream with an error that names them."""
+    wrong = [[], 5, "x", [5], [[]], [[5], [5]], [[-1]], [["x"]], [[5], [2**31 - 1]], [[5]] * 4097]
+    await refuse_each(t, [("candidates", wrong)], "SCORE")
+    await refuse_each(t, [("candidates", [[[5]]])], "SCORE", scored=[5])
+    beside = [("top_logprobs", [1]), ("logprob_token_ids", [[5]]), ("text", [True])]
+    await refuse_each(t, beside, "SCORE", candidates=[[5]])
 
 
 @rule("SCORE", "TEXT")

@@ -237,6 +237,18 @@ def test_lmqls_queries(balancer):
         assert [result["text"] for result in line["results"]] == want
 
 
+def test_candidates_have_the_same_way_in(single, balancer):
+    candidates = [[i % 7, i % 11, 20 + i] for i in range(60)]
+
+    async def ask(server):
+        async with Socket(server.endpoint) as s:
+            await s.send("SCORE", stream_id=1, prompt=[5, 6, 7], candidates=candidates)
+            _, entry = await s.wait_for(lambda kind, entry: kind == "TOKEN")
+            return entry["candidates"]
+
+    assert asyncio.run(ask(balancer)) == asyncio.run(ask(single))
+
+
 def test_http_has_the_same_way_in(single, workers, balancer):
     def answers(server):
         client = openai.OpenAI(base_url=f"http://{server.endpoint}/v1", api_key="none")

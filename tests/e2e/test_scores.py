@@ -169,6 +169,38 @@ def test_candidates_compute_their_prefix_once_and_then_nothing(server, forgetful
     assert (warm.computed, warm.known) == (0, 24)
 
 
+@pytest.mark.parametrize("num_prompt", [1, 33, 300])
+def test_whole_candidates_compute_each_common_token_once(server, forgetful, num_prompt):
+    prompt = ids(num_prompt, 900 + num_prompt)
+    shared = ids(6, 901)
+    candidates = [shared[:end] + ids(1 + i % 4, 7000 + i)
+                  for i, end in enumerate([0, 0, 1, 2, 2, 3, 6, 6, 6, 0] * 6)]  # fmt: skip
+    candidates.append(shared[:3])
+    num_inner = len({tuple(c[:end]) for c in candidates for end in range(1, len(c))})
+
+    async def go():
+        async with lmtp.connect(server.endpoint) as client, lmtp.connect(
+            forgetful.endpoint
+        ) as other:
+            async with Counted(client) as cold:
+                first = await client.score_candidates(prompt, candidates)
+            async with Counted(client) as again:
+                assert await client.score_candidates(prompt, candidates) == first
+            assert [t async for t in other.generate(prompt, max_tokens=1)]
+            async with Counted(other) as warm:
+                assert await other.score_candidates(prompt, candidates) == first
+            for one, candidate in zip(first, candidates):
+                scored = sum(t.logprob for t in await other.score(prompt, candidate))
+                assert one.num_tokens == len(candidate)
+                assert one.logprob == pytest.approx(scored, abs=1e-5)
+            return cold, again, warm
+
+    cold, again, warm = run(go())
+    assert cold.computed == num_prompt + num_inner
+    assert again.computed == 0
+    assert warm.computed == 1 + num_inner
+
+
 def test_a_burst_of_equal_ones_is_computed_once(server):
     prompt, scored = ids(40, 77), ids(100, 78)
 

@@ -28,6 +28,10 @@ std::string generate(const std::string& fields) {
   return "GENERATE {\"stream_id\": 7, \"prompt\": [1, 2], " + fields + "}";
 }
 
+std::string score_candidates(const std::string& candidates) {
+  return "SCORE {\"stream_id\": 7, \"prompt\": [1], \"candidates\": " + candidates + "}";
+}
+
 std::string nested(int depth) {
   return std::string(static_cast<std::size_t>(depth), '[') +
          std::string(static_cast<std::size_t>(depth), ']');
@@ -168,6 +172,21 @@ const Case kCases[] = {
      "timeout_ms", "is 0; allowed is a whole number from 1 to 86400000"},
     {"score_negative", R"(SCORE {"stream_id": 7, "prompt": [1], "scored": [-5]})", "scored",
      "is -5"},
+    {"candidates_beside_scored",
+     R"(SCORE {"stream_id": 7, "prompt": [1], "scored": [1], "candidates": [[1]]})", "candidates",
+     "stands beside scored; one is allowed"},
+    {"candidates_text", score_candidates("\"a\""), "candidates",
+     "is a string; allowed is an array"},
+    {"no_candidates", score_candidates("[]"), "candidates", "is empty"},
+    {"number_candidate", score_candidates("[[1], 5]"), "candidates[1]",
+     "is 5; allowed are an array of token ids and a string"},
+    {"negative_candidate", score_candidates("[[1, -5]]"), "candidates[0]", "entry 1 is -5"},
+    {"candidates_top_logprobs", score_candidates("[[1]], \"top_logprobs\": 1"), "top_logprobs",
+     "stands beside candidates"},
+    {"candidates_listed", score_candidates("[[1]], \"logprob_token_ids\": [1]"),
+     "logprob_token_ids", "stands beside candidates"},
+    {"candidates_with_text", score_candidates("[[1]], \"text\": true"), "text",
+     "stands beside candidates"},
 
     {"negative_temperature", generate(R"("temperature": -0.5)"), "temperature", "is -0.5"},
     {"large_temperature", generate(R"("temperature": 1e6)"), "temperature", "<= 100"},

@@ -262,6 +262,16 @@ TEST(ParseText, AScoreMayBeText) {
   EXPECT_EQ(plain.top_logprobs, 0);
 }
 
+TEST(ParseText, CandidatesAreIdsOrText) {
+  const auto message = parse_as<ScoreMessage>(
+      R"(SCORE {"stream_id": 7, "prompt": [1], "candidates": [[5, 6], "a\"b", [], "c"]})");
+  const std::vector<Candidate> candidates = {std::vector<TokenId>{5, 6}, "a\"b",
+                                             std::vector<TokenId>{}, "c"};
+  EXPECT_EQ(message.candidates, candidates);
+  EXPECT_TRUE(message.scored.empty());
+  EXPECT_EQ(parse_as<ScoreMessage>(serialize_client_message(message)).candidates, candidates);
+}
+
 TEST(ParseText, ReadsTheVerbsOfTextAndBuffers) {
   const auto tokenize = parse_as<TokenizeMessage>(
       R"(TOKENIZE {"stream_id": 7, "text": "", "model": "m", "add_special_tokens": false})");

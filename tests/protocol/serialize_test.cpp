@@ -69,6 +69,21 @@ TEST(Serialize, ListedTokensComeInTheirOrder) {
   EXPECT_EQ((*parse_server_message(text))[0].token_logprobs.size(), 3U);
 }
 
+TEST(Serialize, CandidatesAreTheLastField) {
+  TokenEntry entry;
+  entry.event = {.stream_id = 3, .token = kNoToken, .finish_reason = FinishReason::kStop};
+  entry.candidates = {{-2.5, 2}, {-0.1, 1}, {-std::numeric_limits<double>::infinity(), 3}};
+  const std::string text = tokens_text({entry});
+  EXPECT_EQ(text,
+            R"(TOKEN [{"token": null, "stream_id": 3, "logprob": 0.0, "finish_reason": "stop", )"
+            R"("candidates": [{"logprob": -2.5, "num_tokens": 2}, )"
+            R"({"logprob": -0.1, "num_tokens": 1}, {"logprob": -1e+30, "num_tokens": 3}]}])");
+  const auto read = (*parse_server_message(text))[0].candidates;
+  ASSERT_EQ(read.size(), 3U);
+  EXPECT_EQ(read[1].logprob, -0.1);
+  EXPECT_EQ(read[2].num_tokens, 3);
+}
+
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
   EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
                          ErrorEntry{9, "cancelled", ErrorCode::kCancelled}}),

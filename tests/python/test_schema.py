@@ -20,6 +20,7 @@ CLIENT = [
     'GENERATE {"stream_id": 1, "prompt": "", "stop": "x", "n": 2, "mask": "AQ==", "model": null}',
     'GENERATE {"stream_id": 1, "prompt": ["a", [], {"buffer": "b", "upto": 0}], "into": "c"}',
     'SCORE {"stream_id": 1, "prompt": [], "scored": "a", "top_logprobs": 2, "more": 1}',
+    'SCORE {"stream_id": 1, "prompt": "a", "candidates": [[1], "b"], "scored": null}',
     'TOKENIZE {"stream_id": 1, "text": ""}',
     'DETOKENIZE {"stream_id": 1, "tokens": []}',
     'BUFFER {"stream_id": 1, "buffer": "a", "tokens": []}',
@@ -41,6 +42,12 @@ WRONG = [
     'GENERATE {"stream_id": 1, "prompt": [1], "timeout_ms": 0}',
     'GENERATE {"stream_id": 1, "prompt": [1], "max_tokens": 5.0}',
     'SCORE {"stream_id": 1, "prompt": [1], "scored": ""}',
+    'SCORE {"stream_id": 1, "prompt": [1]}',
+    'SCORE {"stream_id": 1, "prompt": [1], "candidates": null}',
+    'SCORE {"stream_id": 1, "prompt": [1], "scored": [1], "candidates": [[1]]}',
+    'SCORE {"stream_id": 1, "prompt": [1], "candidates": [[]]}',
+    'SCORE {"stream_id": 1, "prompt": [1], "candidates": [[1], [1]]}',
+    'SCORE {"stream_id": 1, "prompt": [1], "candidates": [[1]], "top_logprobs": 1}',
     'BUFFER {"stream_id": 1, "buffer": "a", "tokens": [1], "text": "a"}',
     'BUFFER {"stream_id": 1, "buffer": "a"}',
     'FREE {"buffer": ""}',
@@ -101,6 +108,15 @@ def test_entries_of_the_server_are_exact(message):
         fewer = {key: value for key, value in entry.items() if key != name}
         assert not is_valid(verb, [fewer]), name
         assert not is_valid(verb, [entry | {name: {}}]), name
+
+
+def test_candidates_are_the_end_of_their_stream():
+    entry = {"token": None, "stream_id": 1, "logprob": 0.0, "finish_reason": "stop"}
+    entry["candidates"] = [{"logprob": -1.5, "num_tokens": 2}]
+    assert is_valid("TOKEN", [entry])
+    for wrong in ({"token": 1}, {"finish_reason": None}, {"candidates": []},
+                  {"candidates": [{"logprob": -1.5}]}):  # fmt: skip
+        assert not is_valid("TOKEN", [entry | wrong]), wrong
 
 
 def test_it_refuses_what_the_server_refuses():

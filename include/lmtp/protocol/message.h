@@ -15,6 +15,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/request/candidate_logprob.h"
 #include "lmtp/request/chat.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/grammar.h"
@@ -77,14 +78,19 @@ struct GenerateMessage {
   std::string controller_arg = {};           // a string as it is, or other JSON as text
 };
 
+// A text that may follow a prompt, as ids or as text.
+using Candidate = std::variant<std::vector<TokenId>, std::string>;
+
 struct ScoreMessage {
   StreamId stream_id = 0;
   std::string model;
   std::vector<TokenId> prompt;  // may be empty
-  std::vector<TokenId> scored;  // not empty, or there is text
+  std::vector<TokenId> scored;  // not empty, or there is text, or there are candidates
   std::vector<std::string> unknown_keys = {};
   StreamOptions options = {};
   std::string scored_text = {};  // in the place of `scored`
+  // In the place of both: the sum of each is asked for, and no entry of a token.
+  std::vector<Candidate> candidates = {};
   int top_logprobs = 0;
   std::shared_ptr<const std::vector<TokenId>> logprob_token_ids = {};  // SamplingParams'
 };
@@ -210,6 +216,8 @@ struct TokenEntry {
   std::optional<std::string> stop_text = {};       // the stop string that ended the stream
   std::optional<ForkBegun> fork = {};              // of the first one of a fork
   std::optional<SampleForked> forked = {};         // it has no token: a controller has forked one
+  // The answer to a SCORE of candidates; it has no token.
+  std::optional<std::vector<CandidateLogprob>> candidates = {};
 };
 
 // A notice of a stream that asked for them; which members are sent depends on `status`.
@@ -270,8 +278,9 @@ struct ServerEntry {
   FinishReason finish_reason = FinishReason::kNone;
   std::vector<TokenLogprob> top_logprobs;
   std::vector<TokenLogprob> token_logprobs;  // of logprob_token_ids
-  std::string error;                         // empty: none
-  std::string error_code = {};               // empty: the server does not say
+  std::vector<CandidateLogprob> candidates = {};
+  std::string error;            // empty: none
+  std::string error_code = {};  // empty: the server does not say
   bool retryable = false;
   int retry_after_ms = 0;                 // [0, kMaxTimeoutMs]
   int index = 0;                          // of the sample: >= 0

@@ -16,8 +16,7 @@ Error wrong(const std::string& what) { return {ErrorCode::kInvalid, "candidates"
 
 Result<void> check(const std::vector<std::vector<TokenId>>& candidates) {
   if (candidates.empty() || candidates.size() > kMaxCandidates) {
-    return wrong(": has " + std::to_string(candidates.size()) + " of them; allowed are 1 to " +
-                 std::to_string(kMaxCandidates));
+    return wrong_number_of_candidates(candidates.size());
   }
   std::size_t num_tokens = 0;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -31,6 +30,11 @@ Result<void> check(const std::vector<std::vector<TokenId>>& candidates) {
 }
 
 }  // namespace
+
+Error wrong_number_of_candidates(std::size_t count) {
+  return wrong(": has " + std::to_string(count) + " of them; allowed are 1 to " +
+               std::to_string(kMaxCandidates));
+}
 
 Result<CandidateTrie> CandidateTrie::make(const std::vector<std::vector<TokenId>>& candidates) {
   if (const Result<void> ok = check(candidates); !ok) return ok.error();

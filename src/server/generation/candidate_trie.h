@@ -27,6 +27,9 @@ struct ScoreRow {
   std::shared_ptr<const std::vector<TokenId>> listed;
 };
 
+// "candidates: has 5000 of them; allowed are 1 to 4096".
+Error wrong_number_of_candidates(std::size_t count);
+
 // The nodes are what candidates begin with; the root is the shared prompt. An inner node, one that
 // has children, is computed by exactly one row, which lists its children: so all rows together
 // compute the prompt once (or its last token, where the prefix cache has the others) and each inner

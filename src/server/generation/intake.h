@@ -27,6 +27,8 @@
 
 namespace lmtp::server {
 
+class CandidateTrie;
+
 using Prompts = std::vector<std::vector<TokenId>>;
 
 // Who asks: an HTTP request, or a stream of an LMTP connection.
@@ -74,9 +76,10 @@ class GrammarRetry {
 
 // What a request's text becomes.
 struct Encoded {
-  Prompts prompts = {};              // LMTP has one
-  std::vector<TokenId> scored = {};  // of a SCORE
-  std::string text = {};             // of a DETOKENIZE
+  Prompts prompts = {};                            // LMTP has one
+  std::vector<TokenId> scored = {};                // of a SCORE
+  std::shared_ptr<CandidateTrie> candidates = {};  // in the place of `scored`; null: none
+  std::string text = {};                           // of a DETOKENIZE
   // Where the model decides on it: in the place of Needs::grammar and grammar_field.
   std::optional<Grammar> grammar = {};
   std::string grammar_field = {};  // empty: that of the needs

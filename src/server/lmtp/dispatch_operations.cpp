@@ -139,6 +139,9 @@ void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
     if constexpr (requires { message.options; }) {
       Result<Request> request = make_request(message, std::move(encoded), model, stream);
       if (!request) return fail(id, request.error(), peer, answers);
+      if (stream.rows != nullptr) {
+        return begin_rows(id, std::move(*request), model.name, peer, answers);
+      }
       int num_samples = 1;
       if constexpr (requires { message.num_samples; }) num_samples = message.num_samples;
       return submit_samples(id, std::move(*request), num_samples, model.name, peer, answers);
@@ -201,8 +204,12 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
 
 void Dispatcher::on_events(std::span<StreamEvent> events, Peer& peer, Answers& answers) {
   for (const Outcome& outcome : append_events(events, peer, answers)) {
+    const StreamTable::Live* live = peer.streams.find(outcome.id);
+    if (live == nullptr) continue;  // the last row has ended since
     if (outcome.error) {
       end(outcome.id, outcome.error->error, outcome.error->no_model, peer, answers);
+    } else if (live->extended->rows != nullptr) {
+      submit_rows(outcome.id, peer, answers);
     } else {
       advance(outcome.id, peer, answers);
     }

@@ -108,7 +108,8 @@ void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers&
 
 void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers) {
   log_ignored(message.unknown_keys, peer);
-  if (!is_base_stream(message.options) || !message.scored_text.empty()) {
+  if (!is_base_stream(message.options) || !message.scored_text.empty() ||
+      !message.candidates.empty()) {
     return begin(std::move(message), peer, answers);
   }
   Request request = request_of(message, RequestKind::kScore);

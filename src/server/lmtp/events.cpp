@@ -60,6 +60,7 @@ class EventMessages {
         event.error = *extended->end_reason;
       }
       if (extended->waiting != nullptr) return outcomes_.push_back({id, std::move(event)});
+      if (extended->rows != nullptr) return fail_row(event, *extended);
     }
     ErrorEntry entry = error_entry(id, std::move(event.error), event.no_model);
     if (extended != nullptr) entry.index = index_of(*extended, event.sample);
@@ -143,7 +144,48 @@ class EventMessages {
   }
 
  private:
+  // The client sees nothing of a row.
+  void read_row(const TokenEvent& event, ExtendedStream& stream) {
+    const auto row = static_cast<std::size_t>(event.sample);
+    stream.rows->trie->read(row, event);
+    if (event.finish_reason == FinishReason::kNone) return;
+    stream.rows->trie->end_row(row);
+    stream.rows->live.erase(event.sample);
+    end_row(event.stream_id, stream);
+  }
+
+  void fail_row(StreamError& event, ExtendedStream& stream) {
+    const StreamId id = event.stream_id;
+    if (!stream.rows->error) {
+      stream.rows->error = error_entry(id, std::move(event.error), event.no_model);
+    }
+    stream.rows->live.erase(event.sample);
+    peer_.streams.cancel(id);
+    end_row(id, stream);
+  }
+
+  // Where the stream is being ended its error comes once all rows have ended: until then its id is
+  // theirs.
+  void end_row(StreamId id, ExtendedStream& stream) {
+    const CandidateRows& rows = *stream.rows;
+    if (rows.trie->has_ended()) {
+      entries_.push_back(rows.answer(id));
+    } else if (!peer_.streams.find(id)->cancelled) {
+      return outcomes_.push_back({id, {}});
+    } else if (!rows.live.empty()) {
+      return;
+    } else {
+      const Error cancelled{ErrorCode::kCancelled, "cancelled"};
+      const ErrorEntry error =
+          rows.error.value_or(error_entry(id, stream.end_reason.value_or(cancelled)));
+      if (error.no_model) answer_msg_error(error, failures_);
+      entries_.emplace_back(error);
+    }
+    peer_.streams.erase(id);
+  }
+
   void add(TokenEvent& event, ExtendedStream& stream) {
+    if (stream.rows != nullptr) return read_row(event, stream);
     const StreamId id = event.stream_id;
     const int sample = event.sample;
     const bool is_last = event.finish_reason != FinishReason::kNone;

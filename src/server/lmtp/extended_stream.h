@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "buffers.h"
+#include "candidates.h"
 #include "generation/intake.h"
 #include "generation/read_grammar.h"
 #include "generation/reply_plan.h"
@@ -57,6 +58,8 @@ struct ExtendedStream {
   std::shared_ptr<WaitingOperation> waiting;  // null: its samples run
   bool is_stream = true;  // GENERATE or SCORE, whose errors are TOKEN entries; else MSG entries
   std::vector<Sample> samples;
+  std::unique_ptr<CandidateRows>
+      rows;                   // of a SCORE of candidates, which has one sample here; or null
   std::size_t num_alive = 0;  // of the samples
   // Of a fork, until its first token has been sent.
   std::optional<ForkBegun> begun;

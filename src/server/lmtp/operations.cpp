@@ -34,6 +34,12 @@ std::size_t num_bytes_of(const std::variant<Kinds...>& either) {
   return std::visit([](const auto& kind) { return num_bytes_of(kind); }, either);
 }
 
+std::size_t num_bytes_of(const std::vector<protocol::Candidate>& candidates) {
+  std::size_t num_bytes = candidates.size() * sizeof(protocol::Candidate);
+  for (const protocol::Candidate& one : candidates) num_bytes += num_bytes_of(one);
+  return num_bytes;
+}
+
 std::size_t num_bytes_of(const StreamOptions& options) {
   std::size_t num_bytes = options.prompt_parts.size() * sizeof(protocol::PromptPart);
   for (const protocol::PromptPart& part : options.prompt_parts) num_bytes += num_bytes_of(part);
@@ -61,7 +67,8 @@ std::size_t num_bytes_of(const GenerateMessage& message) {
 }
 std::size_t num_bytes_of(const ScoreMessage& message) {
   return num_bytes_of(message.prompt) + num_bytes_of(message.options) +
-         num_bytes_of(message.scored) + message.scored_text.size();
+         num_bytes_of(message.scored) + message.scored_text.size() +
+         num_bytes_of(message.candidates);
 }
 std::size_t num_bytes_of(const TokenizeMessage& message) {
   return message.text.size() + (message.chat ? message.chat->num_bytes() : 0);
@@ -235,6 +242,10 @@ Result<Request> make_request(ScoreMessage& message, Encoded encoded,
   request.scored = std::move(encoded.scored);
   request.params.top_logprobs = message.top_logprobs;
   request.params.logprob_token_ids = std::move(message.logprob_token_ids);
+  if (encoded.candidates != nullptr) {
+    stream.rows = std::make_unique<CandidateRows>();
+    stream.rows->trie = std::move(encoded.candidates);
+  }
   ExtendedStream::Sample sample;
   if (stream.sends_text) {
     if (!model.tokenizer) return no_tokenizer("text", model.tokenizer.error());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "candidates.h"
 #include "generation/encode_text.h"
 #include "lmtp/request/error_text.h"
 #include "parsed_reply.h"
@@ -134,6 +135,12 @@ Result<Encoded> resolve_message(protocol::ScoreMessage& message, const WaitingOp
                                 const registry::ReadyModel& model) {
   Result<Encoded> resolved = resolve_prompt(message, waiting, model);
   if (!resolved) return resolved;
+  if (!message.candidates.empty()) {
+    auto trie = make_trie(message, resolved->prompts.front(), model);
+    if (!trie) return trie.error();
+    resolved->candidates = std::move(*trie);
+    return resolved;
+  }
   resolved->scored = std::move(message.scored);
   if (message.scored_text.empty()) return resolved;
   const bool begins = resolved->prompts.front().empty();
@@ -266,7 +273,12 @@ std::size_t num_coded_bytes(const Operation& operation) {
         if constexpr (requires { message.options; }) {
           num_bytes += of_parts(message.options.prompt_parts);
         }
-        if constexpr (requires { message.scored_text; }) num_bytes += message.scored_text.size();
+        if constexpr (requires { message.scored_text; }) {
+          num_bytes += message.scored_text.size();
+          for (const protocol::Candidate& one : message.candidates) {
+            num_bytes += std::visit([](const auto& of) { return of.size() * sizeof(of[0]); }, one);
+          }
+        }
         if constexpr (requires { message.text; }) num_bytes += message.text.size();
         if constexpr (requires { message.tokens; }) {
           num_bytes += message.tokens.size() * sizeof(TokenId);

@@ -41,6 +41,11 @@ template <typename End>
 void StreamTable::end(StreamId id, const Live& live, const End& end_sample) const {
   if (live.canceller != nullptr) end_sample(*live.canceller, StreamKey{connection_, id});
   if (live.extended == nullptr) return;
+  if (live.extended->rows != nullptr) {
+    for (const auto& [row, canceller] : live.extended->rows->live) {
+      end_sample(*canceller, StreamKey{connection_, id, row});
+    }
+  }
   int index = 0;
   for (const ExtendedStream::Sample& sample : live.extended->samples) {
     const StreamKey key{connection_, id, index++};
