@@ -147,6 +147,11 @@ def test_score(demo, tokenizer):
     table = run_client("--host", demo.endpoint, stdin="/score Once upon a ||| time\n").stdout
     assert f"{entries[0]['logprob']:10.4f}  ' time'\n" in table
     assert "in all" in table and "1 token\n" in table
+    both = run_client(
+        "--host", demo.endpoint, stdin="/score Once upon a ||| time ||| there was\n"
+    ).stdout.splitlines()
+    assert f"{entries[0]['logprob']:10.4f}  ' time', 1 token" in both
+    assert any(line.endswith("  ' there was', 2 tokens") for line in both), both
 
 
 def test_text_that_the_server_encodes_is_what_a_tokenizer_here_gives(demo):

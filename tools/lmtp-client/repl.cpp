@@ -19,6 +19,8 @@ constexpr const char* kHelp =
     "PROMPT [key=value ...]     generate; the parameters are those of /set\n"
     "/score PROMPT ||| TEXT     log probability of each token of TEXT after PROMPT\n"
     "                           (a space after ||| belongs to TEXT)\n"
+    "/score PROMPT ||| TEXT ||| TEXT ...\n"
+    "                           log probability of each whole TEXT after PROMPT\n"
     "/set [key=value ...]       change the parameters of all later prompts, or show them\n"
     "/chat [off]                prompts are messages of a new chat from now on, or no longer\n"
     "/system [TEXT]             the chat's system message\n"
@@ -177,9 +179,20 @@ Repl::Status Repl::set(std::string_view words) {
 Repl::Status Repl::score_line(std::string_view words) {
   const std::size_t separator = words.find(kScoreSeparator);
   if (separator == std::string_view::npos) return fail("write /score PROMPT ||| TEXT");
-  std::string_view prompt = words.substr(0, separator);
-  if (!prompt.empty() && prompt.back() == ' ') prompt.remove_suffix(1);
-  return score(std::string(prompt), std::string(words.substr(separator + kScoreSeparator.size())));
+  const auto without_space = [](std::string_view text) {
+    return std::string(text.ends_with(' ') ? text.substr(0, text.size() - 1) : text);
+  };
+  const std::string prompt = without_space(words.substr(0, separator));
+  words.remove_prefix(separator + kScoreSeparator.size());
+  std::vector<std::string> texts;
+  for (auto end = words.find(kScoreSeparator); end != std::string_view::npos;
+       end = words.find(kScoreSeparator)) {
+    texts.push_back(without_space(words.substr(0, end)));
+    words.remove_prefix(end + kScoreSeparator.size());
+  }
+  if (texts.empty()) return score(prompt, std::string(words));
+  texts.emplace_back(words);
+  return score_each(prompt, texts);
 }
 
 Repl::Status Repl::chat(std::string_view words) {
@@ -330,6 +343,37 @@ Repl::Status Repl::score(const std::string& prompt, const std::string& text) {
                 num_tokens == 1 ? "" : "s");
     std::fflush(stdout);
   }
+  return status_of(outcome);
+}
+
+Repl::Status Repl::score_each(const std::string& prompt, const std::vector<std::string>& texts) {
+  protocol::ScoreMessage message;
+  if (auto set = set_prompt(message, prompt, options_.params.bos); !set) {
+    return fail(set.error().message);
+  }
+  for (const std::string& text : texts) {
+    if (tokenizer_ == nullptr) {
+      message.candidates.emplace_back(text);
+      continue;
+    }
+    auto ids = tokenizer_->encode_continuation(text);
+    if (!ids) return fail(ids.error().message);
+    message.candidates.emplace_back(std::move(*ids));
+  }
+  ServerLink::Handler handler;
+  handler.on_loading = [this](const ServerEntry& entry) { show_loading(entry); };
+  handler.on_token = [&](const ServerEntry& entry) {
+    end_loading();
+    if (options_.raw) return print(python_repr(entry.raw_json) + "\n");
+    for (std::size_t i = 0; i < std::min(texts.size(), entry.candidates.size()); ++i) {
+      const CandidateLogprob& one = entry.candidates[i];
+      std::printf("%10.4f  %s, %d token%s\n", one.logprob, quoted_token(texts[i]).c_str(),
+                  one.num_tokens, one.num_tokens == 1 ? "" : "s");
+    }
+    std::fflush(stdout);
+  };
+  const auto outcome = link_.run(std::move(message), handler);
+  end_loading();
   return status_of(outcome);
 }
 

@@ -60,6 +60,7 @@ class Repl {
   Status generate(const std::string& prompt, const ReplParams& params);
   Status generate_controlled(protocol::GenerateMessage message, const std::string& prompt);
   Status score(const std::string& prompt, const std::string& text);
+  Status score_each(const std::string& prompt, const std::vector<std::string>& texts);
   Status fail(const std::string& message) const;
   Status status_of(const Result<ServerLink::Outcome>& outcome) const;
   int exit_code(Status status) const;

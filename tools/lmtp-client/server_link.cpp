@@ -61,7 +61,7 @@ Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handle
   const auto outcome = client_.run(std::move(message), [&](const ServerEntry& entry) {
     if (entry.status == "loading" && handler.on_loading) handler.on_loading(entry);
     if (handler.on_controlled && entry.status.empty()) return handler.on_controlled(entry);
-    if (entry.token) handler.on_token(entry);
+    if (entry.token || !entry.candidates.empty()) handler.on_token(entry);
   });
   if (!outcome) return with_hint(outcome.error());
   if (*outcome == Run::kFinished) return Outcome::kFinished;
