@@ -71,17 +71,30 @@ std::string Account::models_text() const {
   return text;
 }
 
-Result<void> Account::begin(std::int64_t num_tokens, Clock::time_point now) {
-  const std::lock_guard lock(mutex_);
+// REQUIRES: the mutex is held.
+Result<void> Account::add_stream() {
   if (limits_.max_streams > 0 && num_streams_ >= limits_.max_streams) {
     return Error{ErrorCode::kOverloaded,
                  "overloaded: " + std::to_string(num_streams_) + " streams of the key '" + name_ +
                      "' are under way, as many as it may have; retry when one has ended"};
   }
+  ++num_streams_;
+  return {};
+}
+
+Result<void> Account::begin_part() {
+  const std::lock_guard lock(mutex_);
+  return add_stream();
+}
+
+Result<void> Account::begin(std::int64_t num_tokens, Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  if (Result<void> added = add_stream(); !added) return added;
   if (limits_.tokens_per_minute > 0) {
     refill(now);
     const double per_ms = static_cast<double>(limits_.tokens_per_minute) / 60'000.0;
     if (num_tokens_ < 1.0) {
+      --num_streams_;
       const int wait_ms = static_cast<int>(std::min(1e9, std::ceil((1.0 - num_tokens_) / per_ms)));
       return Error{ErrorCode::kOverloaded,
                    "overloaded: the key '" + name_ + "' has used up its " +
@@ -91,7 +104,6 @@ Result<void> Account::begin(std::int64_t num_tokens, Clock::time_point now) {
     }
     num_tokens_ -= static_cast<double>(num_tokens);
   }
-  ++num_streams_;
   return {};
 }
 

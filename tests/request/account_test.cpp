@@ -37,6 +37,16 @@ TEST(Account, StreamsAtATime) {
   EXPECT_FALSE(account.begin(10));
 }
 
+TEST(Account, APartOfAStreamNeedsNoTokensOfTheMinute) {
+  Account account("a", 1, limits(2, 6000));
+  EXPECT_TRUE(account.begin(7000));
+  EXPECT_TRUE(account.begin_part());
+  EXPECT_FALSE(account.begin_part()) << "two are under way";
+  account.ended(1);
+  EXPECT_FALSE(account.begin(1));
+  EXPECT_TRUE(account.begin_part());
+}
+
 TEST(Account, TokensAMinuteAreADebtThatIsWaitedFor) {
   Account account("a", 1, limits(0, 6000));  // 100 a second
   const Account::Clock::time_point start = Account::Clock::now();

@@ -213,6 +213,23 @@ TEST_F(Keys, TokensAMinuteAndWhenToRetry) {
   EXPECT_EQ(client->collect(3).error, "") << "no limit any more, on the same connection";
 }
 
+// The prompt counts once, and the stream goes on with what it has begun with.
+TEST_F(Keys, CandidatesAreOneStreamOfTheMinute) {
+  start(R"(, "tokens_per_minute": 30, "max_streams": 2)");
+  const auto client = connect(kUser);
+  const auto score = [&](const std::string& prompt) {
+    client->send("SCORE {\"stream_id\": 1, \"prompt\": [" + prompt +
+                 "], \"candidates\": [[1, 2], [2, 3], [3, 4], [4, 5], [5, 6]]}");
+    const auto answer = client->next();
+    return answer ? answer->candidates.size() : 0;
+  };
+  EXPECT_EQ(score("1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6"), 5U);
+  client->send(generate(2, 1));
+  EXPECT_EQ(client->collect(2).error, "") << "15 of the 30 tokens and those of the rows are gone";
+  EXPECT_EQ(score("9, 9, 9, 9, 9, 9, 9, 9, 9, 9"), 5U) << "a debt";
+  EXPECT_EQ(score("9"), 0U);
+}
+
 // Of two that have as much to do, a key with many connections gets as many rows as one with one.
 TEST_F(Keys, SharesAreByKey) {
   constexpr int kNumMany = 10;

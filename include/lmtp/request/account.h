@@ -48,6 +48,8 @@ class Account {
   // A stream begins that has so many tokens to be read. While there are tokens left it may take
   // more than that: the debt is waited for.
   Result<void> begin(std::int64_t num_tokens, Clock::time_point now = Clock::now());
+  // Another sequence of a stream that has begun, whose prompt was counted then.
+  Result<void> begin_part();
   // It has not begun after all.
   void undo(std::int64_t num_tokens) noexcept;
   void generated(std::int64_t num_tokens) noexcept;
@@ -55,6 +57,7 @@ class Account {
   void ended(int num_streams) noexcept;
 
  private:
+  Result<void> add_stream();
   void refill(Clock::time_point now);
 
   const std::string name_;
