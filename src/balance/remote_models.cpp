@@ -160,7 +160,7 @@ std::optional<registry::ReadyModel> RemoteModels::ready_model(const std::string&
   const registry::LoadedTexts& texts = impl_->texts;
   return registry::ReadyModel{impl_->name_of(name), *impl_->pool->limits(), texts.tokenizer,
                               texts.chat_template,  texts.grammars,         texts.controllers,
-                              texts.answer_end_ids, texts.reply_layout};
+                              texts.answer_end_ids, texts.reply_layout,     texts.decisions};
 }
 
 std::optional<Result<ModelStatus>> RemoteModels::status(const std::string& /*name*/) const {

@@ -182,7 +182,7 @@ Error without_path(Error error, const std::string& folder, const std::string& na
 }
 
 // What reads its texts.
-void add_texts(const ModelSource& source, const std::string& template_file,
+void add_texts(const ModelSource& source, const ModelOptions& options,
                registry::ServedModel& served) {
   const auto shown = [source, name = served.description.name,
                       hides_path = served.description.hides_path](Error error) {
@@ -193,9 +193,15 @@ void add_texts(const ModelSource& source, const std::string& template_file,
     return loaded ? std::move(loaded) : shown(loaded.error());
   };
   served.load_chat_template =
-      [source, shown, template_file](
+      [source, shown, template_file = options.chat_template_file](
           std::shared_ptr<const tokenizer::Tokenizer> tokenizer) -> text::LoadedChatTemplate {
     auto loaded = load_chat_template(source, template_file, std::move(tokenizer));
+    return loaded ? std::move(loaded) : shown(loaded.error());
+  };
+  served.load_decisions =
+      [source, shown, decisions = options.decisions](
+          std::shared_ptr<const tokenizer::Tokenizer> tokenizer) -> text::LoadedDecisions {
+    auto loaded = text::read_decision_config(source.folder, decisions, std::move(tokenizer));
     return loaded ? std::move(loaded) : shown(loaded.error());
   };
 }
@@ -342,7 +348,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source,
     for (const std::string& note : notes) log::warning(name + ": " + note);
     return agent::make_agent(with_kv(kv_bytes), progress);
   };
-  add_texts(source, options_.chat_template_file, served);
+  add_texts(source, options_, served);
   served.tool_call_format = options_.tool_call_format;
   served.adapters = options_.adapters;
   served.adapters_max = static_cast<std::size_t>(options_.max_cpu_loras);

@@ -48,6 +48,13 @@ LoadedTexts load_texts(const ServedModel& served, constraint::CompilerOptions op
   }
   texts.reply_layout = std::make_shared<const text::ReplyLayout>(
       text::find_reply_layout(texts.chat_template, served.tool_call_format));
+  if (texts.tokenizer && served.load_decisions) {
+    texts.decisions = guarded([&] { return served.load_decisions(*texts.tokenizer); });
+    if (!texts.decisions) {
+      log::warning(quoted_name(served.description.name) +
+                   " answers no decisions: " + texts.decisions.error().message);
+    }
+  }
   if (texts.tokenizer) {
     const engine::ModelLimits& limits = served.limits;
     texts.answer_end_ids = text::answer_end_ids(**texts.tokenizer, texts.chat_template);

@@ -15,6 +15,7 @@
 #include "lmtp/wasm/wasm.h"
 #include "openai/error.h"
 #include "openai/routes.h"
+#include "systemone/routes.h"
 #include "tgi/error.h"
 #include "tgi/routes.h"
 
@@ -31,6 +32,7 @@ constexpr std::size_t kModule = wasm::kModuleBytesMax;
 constexpr Api kOwn{"lmtp-serve", kOwnTypes};
 constexpr Api kProbes{"Probes", "", "Health"};
 constexpr Api kOpenAi{"OpenAI", kOpenAiTypes, "Error", openai_wrong_type};
+constexpr Api kSystemOne{"SystemOne", kSystemOneTypes, "Error", openai_wrong_type};
 constexpr Api kTgi{"TGI", kTgiTypes, "TgiError", tgi_wrong_type};
 constexpr Api kEither{"TGI-OpenAI", "", "TgiError|Error", tgi_wrong_type};
 constexpr Api kAici{"AICI", kAiciTypes, "", aici_wrong_type};
@@ -52,6 +54,10 @@ constexpr Route kRoutes[] = {
      "CompletionRequest", "Completion", "Completion", "http.md#v1completions"},
     {"POST", "/v1/chat/completions", kKey, kMessage, openai_chat, &kOpenAi,
      "ChatRequest", "Chat", "ChatChunk", "http.md#v1chatcompletions"},
+    {"POST", "/v1/decisions", kKey, kMessage, openai_decisions, &kOpenAi,
+     "DecisionRequest", "Decision", "", "decisions.md#openai"},
+    {"POST", "/generative_scoring", kKey, kMessage, openai_generative_scoring, &kOpenAi,
+     "GenerativeScoringRequest", "GenerativeScoring", "", "decisions.md#generative_scoring"},
     {"POST", "/detokenize", kKey, kMessage, openai_detokenize, &kOpenAi,
      "DetokenizeRequest", "Detokenized", "", "http.md#openais-api"},
     {"GET", "/v1/models", kKey, 0, openai_models, &kOpenAi,
@@ -81,6 +87,9 @@ constexpr Route kRoutes[] = {
     {"POST", "/chat_tokenize", kKey, kMessage, tgi_chat_tokenize, &kTgi,
      "ChatTokenizeRequest", "ChatTokenized", "", "http.md#tgis-api"},
     {"GET", "/info", kKey, 0, tgi_info, &kTgi, "", "Info", "", "http.md#tgis-api"},
+
+    {"POST", "/v1/systemone", kKey, kMessage, systemone, &kSystemOne,
+     "SystemOneRequest", "SystemOneAnswer", "", "decisions.md#system-one"},
 
     {"POST", "/v1/controllers{?model}", kAdmin, kModule, aici_upload, &kAici,
      "application/octet-stream", "Module", "", "http.md#aicis-api"},

@@ -41,6 +41,10 @@ BODIES = {
     "/invocations": [WHOLE, TEXT, CHAT, TEXT | STREAM, CHAT | STREAM],
     "/tokenize": [{"inputs": "Once"}, {"prompt": "Once", "return_token_strs": True}],
     "/chat_tokenize": [CHAT],
+    "/v1/decisions": [{"input": "Once", "questions": [{"type": "predicate", "instructions": "?"}],
+                       "diagnostics": True}],
+    "/v1/systemone": [{"state": {}, "questions": {"q": {"type": "score", "criteria": ["a"]}}}],
+    "/generative_scoring": [{"query": "Once", "items": ["a"], "label_token_ids": [1, 2]}],
     "/v1/run": [{"controller": "fork", "prompt": "Once", "max_tokens": 8}],
 }
 # Of a server of any model, and of one that is not ready: tests/server/http_test.cpp.

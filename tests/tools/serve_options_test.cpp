@@ -76,6 +76,19 @@ TEST(ServeOptions, AnUnknownFormatOfCallsIsAnsweredByTheNames) {
               ::testing::HasSubstr("--tool-call-format: is of one model"));
 }
 
+TEST(ServeOptions, TemperaturesOfDecisionsAreOfAllKindsOrByKind) {
+  const auto temperature = [](const char* text) {
+    return options_of({"demo", "--decision-temperature", text}).decisions.temperature;
+  };
+  EXPECT_THAT(temperature("1.5"), ::testing::ElementsAre(1.5, 1.5, 1.5));
+  EXPECT_THAT(temperature("score=2,noul=0.5"), ::testing::ElementsAre(0.5, 0, 2));
+  for (const char* wrong : {"0", "-1", "inf", "x", "noul", "noul=", "other=1", "1,2", "nan"}) {
+    EXPECT_THAT(mistake_of({"demo", "--decision-temperature", wrong}),
+                ::testing::HasSubstr("allowed is a number above 0, or one for each kind"))
+        << wrong;
+  }
+}
+
 TEST(ServeOptions, TheEnvironmentNamesTheModelWhereNoneIsGiven) {
   EXPECT_EQ(options_of({}).model, "auto");
   setenv("LMTP_DEFAULT_MODEL", "demo", 1);

@@ -334,6 +334,7 @@ Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
   named.model = name;
   if (!options.is_auto()) named.served_names = {served.description.name};
   named.chat_template_file = options.chat_template_file;
+  named.decisions = options.decisions;
   named.tool_call_format = options.tool_call_format;
   named.context_length = options.context_length;
   named.force = options.force;

@@ -51,6 +51,7 @@ struct RawOptions {
 // operates it. `raw` outlives `app`.
 void add_aici_options(CLI::App& app, RawOptions& raw);
 void finish_aici_options(const RawOptions& raw, ServeOptions& options);
+void add_text_options(CLI::App& app, ServeOptions& options);
 void add_lora_options(CLI::App& app, RawOptions& raw);
 void finish_lora_options(const RawOptions& raw, ServeOptions& options);
 void add_limit_options(CLI::App& app, RawOptions& raw);

@@ -17,25 +17,11 @@
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 #include "lmtp/base/version.h"
-#include "lmtp/text/find_reply_layout.h"
 #include "option_values.h"
 #include "raw_options.h"
 
 namespace lmtp::tools {
 namespace {
-
-// Empty: the file is UTF-8.
-std::string not_utf8(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  return is_utf8(text) ? std::string() : path + " is not UTF-8";
-}
-
-std::string tool_call_format_mistake(const std::string& name) {
-  if (text::is_tool_call_format(name)) return "";
-  return quoted_name(name) + " is no format that is known here; those are none, " +
-         text::tool_call_format_names();
-}
 
 constexpr int kExitMistake = 2;
 constexpr const char* kModelVariable = "LMTP_DEFAULT_MODEL";
@@ -102,16 +88,7 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
                  "Whether the output head is the token embedding, whatever config.json and the "
                  "weights say [by them]")
       ->type_name("true|false");
-  app.add_option("--chat-template", options.chat_template_file,
-                 "The chat template (Jinja) of the named MODEL, in the place of its own")
-      ->check(CLI::ExistingFile)
-      ->check(not_utf8, "")
-      ->type_name("FILE");
-  app.add_option("--tool-call-format", options.tool_call_format,
-                 "How the named MODEL writes calls of functions: " +
-                     text::tool_call_format_names() + "; none: they stay text [by its template]")
-      ->check(&tool_call_format_mistake, "")
-      ->type_name("NAME");
+  add_text_options(app, raw.options);
   app.add_option(
          "--served-model-name", options.served_names,
          "What clients are told that the named MODEL is called, in the place of its path or "
@@ -241,8 +218,8 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.options.is_auto() && raw.is_static) {
     throw CLI::ValidationError("--static", "serves one named MODEL; with auto there is none");
   }
-  for (const char* option :
-       {"--chat-template", "--tool-call-format", "--lora-modules", "--served-model-name"}) {
+  for (const char* option : {"--chat-template", "--decision-template", "--decision-temperature",
+                             "--tool-call-format", "--lora-modules", "--served-model-name"}) {
     if (raw.options.is_auto() && app.count(option) > 0) {
       throw CLI::ValidationError(option, "is of one model: name MODEL");
     }

@@ -13,6 +13,7 @@
 #include "lmtp/hub/fetch.h"
 #include "lmtp/model/shard.h"
 #include "lmtp/request/adapter.h"
+#include "lmtp/text/decision_config.h"
 #include "lmtp/trace/trace.h"
 
 namespace lmtp::catalog {
@@ -41,10 +42,11 @@ struct ModelOptions {
   // What the one model is called in the place of its path or name on the hub: the first is what
   // clients are told. No adapter has one of them.
   std::vector<std::string> served_names;
-  std::string chat_template_file;  // in the place of the model's own; empty: that
-  std::string tool_call_format;    // as text::find_reply_layout takes it; empty: found
-  bool aici = false;               // runs AICI controllers in this process
-  std::string aici_cache;          // the folder of uploaded controllers
+  std::string chat_template_file;   // in the place of the model's own; empty: that
+  text::DecisionOptions decisions;  // of the one model
+  std::string tool_call_format;     // as text::find_reply_layout takes it; empty: found
+  bool aici = false;                // runs AICI controllers in this process
+  std::string aici_cache;           // the folder of uploaded controllers
   aici::Limits aici_limits;
   aici::ProcessOptions aicirt;          // the program that runs them instead; `path` empty: none
   std::vector<AdapterSource> adapters;  // of the one model

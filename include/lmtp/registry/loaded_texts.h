@@ -20,6 +20,7 @@ struct LoadedTexts {
   LoadedTokenizer tokenizer = Error{ErrorCode::kUnavailable, "no memory"};
   text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
   std::shared_ptr<const text::ReplyLayout> reply_layout = text::no_reply_layout();  // never null
+  text::LoadedDecisions decisions = text::default_decisions();
   std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
   LoadedControllers controllers = kNoControllers;
   std::vector<TokenId> answer_end_ids;  // as ReadyModel has them

@@ -53,10 +53,9 @@ Submission submit_metered(Request& request, const CheckAccess& check_access, con
   if (const Result<void> ok = check_access(*account, request.model); !ok) {
     return Refusal{ok.error(), true};
   }
-  // The rows of a SCORE of candidates are samples with the same prompt, which counts once.
-  const bool is_part = request.kind == RequestKind::kScore && request.key.sample > 0;
-  const auto num_prompt = is_part ? 0 : static_cast<std::int64_t>(request.prompt.size());
-  if (const Result<void> begun = is_part ? account->begin_part() : account->begin(num_prompt);
+  const auto num_prompt = request.is_part ? 0 : static_cast<std::int64_t>(request.prompt.size());
+  if (const Result<void> begun =
+          request.is_part ? account->begin_part() : account->begin(num_prompt);
       !begun) {
     return Refusal{begun.error()};
   }

@@ -15,6 +15,7 @@
 #include "lmtp/request/adapter.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/text/chat_template.h"
+#include "lmtp/text/decision_config.h"
 #include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::registry {
@@ -95,6 +96,9 @@ struct ServedModel {
   // Its chat template, over its tokenizer; empty: it has none. Any thread, beside load().
   std::function<text::LoadedChatTemplate(std::shared_ptr<const tokenizer::Tokenizer>)>
       load_chat_template = {};
+  // How it is asked for decisions; empty: by the defaults. As well.
+  std::function<text::LoadedDecisions(std::shared_ptr<const tokenizer::Tokenizer>)> load_decisions =
+      {};
   // How it writes calls: a name as text::find_reply_layout takes it; empty: by its template.
   std::string tool_call_format = {};
   // What runs its controllers, over its tokenizer; empty: none are run. As well.

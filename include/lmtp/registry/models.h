@@ -71,6 +71,7 @@ struct ReadyModel {
   // which do everywhere (lmtp/text/answer_end.h). Ascending, none of the others.
   std::vector<TokenId> answer_end_ids = {};
   std::shared_ptr<const text::ReplyLayout> reply_layout = text::no_reply_layout();  // never null
+  text::LoadedDecisions decisions = text::default_decisions();
 
   // Has these end what the params are of.
   void end_answers(SamplingParams& params) const {

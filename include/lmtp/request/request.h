@@ -47,8 +47,11 @@ struct Request {
   std::vector<TokenId> prompt;
   std::vector<TokenId> scored;  // Score only
   SamplingParams params;        // of a Score top_logprobs alone
-  int num_resumed = 0;          // of the prompt's last tokens, those that count as generated
-  bool wants_notices = false;   // StreamNotice
+  // Score only: one of several that a client asked for together, whose prompt was counted with the
+  // first one.
+  bool is_part = false;
+  int num_resumed = 0;         // of the prompt's last tokens, those that count as generated
+  bool wants_notices = false;  // StreamNotice
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;
   std::shared_ptr<const MaskSource> mask_source;  // Generate only; null: none

@@ -39,8 +39,9 @@ class Tokenizer {
                                                      std::span<const TextRange> plain) const = 0;
 
   // The same for a text that continues another: without the space that some tokenizers put in front
-  // of every text. LMQL's queries send these ids.
-  Result<std::vector<TokenId>> encode_continuation(std::string_view text) const;
+  // of every text. LMQL's queries send these ids. `plain`: as encode_around().
+  Result<std::vector<TokenId>> encode_continuation(std::string_view text,
+                                                   std::span<const TextRange> plain = {}) const;
 
   // Hugging Face's text of the ids, special tokens included; always UTF-8. It is the concatenation
   // of token_bytes() except: a tokenizer that puts a space in front of every text removes it here,

@@ -103,7 +103,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // What is submitted is checked there.
   Result<void> check_access() const {
     const auto caller = responder_->caller();
-    if (request_.generates || request_.scores_prompts || caller->account == nullptr) return {};
+    if (request_.generates || request_.scores_prompts || request_.score_rows ||
+        caller->account == nullptr) {
+      return {};
+    }
     return context_.models.check_access(*caller->account, request_.model);
   }
 
@@ -122,10 +125,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::size_t num_samples() const { return static_cast<std::size_t>(request_.num_samples); }
 
   void submit_all(const registry::ReadyModel& model) {
+    has_begun_ = true;
     prompts_ = std::move(intake_->encoded().prompts);
     if (intake_->begun() != nullptr) listener_->on_output(intake_->begun()->output);
     request_.model = model.name;  // while it runs another may become the only one
     context_length_ = model.limits.context_length;
+    if (request_.score_rows != nullptr) {
+      submit_rows();
+      return finish_step();
+    }
     for (std::size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
       if (request_.scores_prompts) ++num_left_;
       if (!request_.generates) continue;
@@ -163,6 +171,48 @@ class Generation : public std::enable_shared_from_this<Generation> {
     scores_[prompt].canceller.reset();
     --num_left_;
     if (request_.generates) submit_samples(prompt);
+  }
+
+  // The streams are the rows: as many as there may be, the others as these end.
+  void submit_rows() {
+    while (!ended_ && num_left_ < num_rows_max_) {
+      std::optional<ScoreOfRow> next = (*request_.score_rows)->next();
+      if (!next) return;
+      Request request;
+      request.kind = RequestKind::kScore;
+      request.model = request_.model;
+      request.key = {responder_->id(), static_cast<StreamId>(next->row)};
+      request.prompt = std::move(next->prompt);
+      request.scored = std::move(next->scored);
+      request.is_part = next->is_part;
+      request.params.top_logprobs = next->top_logprobs;
+      request.params.logprob_token_ids = std::move(next->listed);
+      if (scores_.size() <= next->row) scores_.resize(next->row + 1);
+      Sequence& row = scores_[next->row];
+      row.key = request.key;
+      auto submitted = server::submit(context_.models, requester(row.key), std::move(request));
+      if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
+        row.canceller = std::move(*canceller);
+        ++num_left_;
+        continue;
+      }
+      const auto& refusal = std::get<registry::Refusal>(submitted);
+      if (num_left_ == 0 || refusal.error.code != ErrorCode::kOverloaded) {
+        return end(refusal.error, refusal.no_model);
+      }
+      (*request_.score_rows)->give_back(next->row);
+      num_rows_max_ = num_left_;
+    }
+  }
+
+  void on_row_event(const TokenEvent& event) {
+    const auto row = static_cast<std::size_t>(event.stream_id);
+    (*request_.score_rows)->read(row, event);
+    if (event.finish_reason == FinishReason::kNone) return;
+    scores_[row].canceller.reset();
+    --num_left_;
+    (*request_.score_rows)->end(row);
+    submit_rows();
   }
 
   void submit_samples(std::size_t prompt) {
@@ -227,6 +277,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
 
   void on_event(TokenEvent& event) {
+    if (request_.score_rows != nullptr) return on_row_event(event);
     const bool is_last = event.finish_reason != FinishReason::kNone;
     const auto stream = static_cast<std::size_t>(event.stream_id);
     if (stream >= prompts_.size()) {
@@ -269,7 +320,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(const ControllerOutput& event) { listener_->on_output(event); }
 
   void finish_step() {
-    if (ended_ || prompts_.empty()) return;
+    if (ended_ || !has_begun_) return;
     if (auto taken = listener_->on_step(); !taken) return fail(taken.error());
     if (ended_ || num_left_ > 0) return;
     ended_ = true;
@@ -315,11 +366,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::uint64_t num_encodings_ = 0;
   int context_length_ = 0;
   bool ended_ = false;
+  bool has_begun_ = false;  // its sequences have been submitted
   Prompts prompts_;
   Sequence awaited_;
   std::vector<Sequence> samples_;  // [prompts, num_samples], or one and its controller's forks
-  std::vector<Sequence> scores_;   // [prompts]
+  std::vector<Sequence> scores_;   // [prompts], or rows
   std::size_t num_left_ = 0;       // of both
+  std::size_t num_rows_max_ = kSequencesMax;  // at a time; fewer where the model has taken no more
 };
 
 PromptIntake::PromptIntake(const GenerationContext& context, Generation& of,
@@ -341,6 +394,13 @@ Result<void> PromptIntake::accept(const registry::ReadyModel& model, Encoded& en
 }
 
 }  // namespace
+
+std::string answered_name(const registry::Models& models, const std::string& asked,
+                          const std::string& own) {
+  const auto status = models.status(own);
+  const bool is_hidden = status && *status && (*status)->description.hides_path;
+  return asked.empty() || is_hidden || registry::is_any_model(asked) ? own : asked;
+}
 
 void generate(const GenerationContext& context, GenerationRequest request,
               std::shared_ptr<HttpResponder> responder,

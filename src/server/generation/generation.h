@@ -21,10 +21,11 @@
 #include "net/memory_limit.h"
 #include "reply_plan.h"
 #include "sample_text.h"
+#include "score_rows.h"
 
 namespace lmtp::server {
 
-// Sequences of one HTTP request: prompts times samples.
+// Sequences of one HTTP request: prompts times samples, or rows of scores at a time.
 inline constexpr std::size_t kSequencesMax = 256;
 
 // Owner: the server's context. Any thread.
@@ -49,6 +50,9 @@ struct GenerationRequest {
   // Log probabilities of the prompts' tokens but for the first, before any is generated.
   bool scores_prompts = false;
   bool generates = true;  // false: no tokens; without scores_prompts nothing is computed
+  // What make_prompts decides besides, and computes nothing else of: its prompts are none, and
+  // on_prompt_token() is not called. Null: nothing.
+  std::shared_ptr<std::shared_ptr<ScoreRows>> score_rows = nullptr;
   TextOptions text;
   // What make_prompts decides besides, of a chat's reply; null: nothing.
   std::shared_ptr<ReplyPlan> plan = nullptr;
@@ -83,6 +87,11 @@ class GenerationListener {
   // The other sequences are cancelled. `no_model`: it is unknown, or could not be loaded.
   virtual void on_error(const Error& error, bool no_model) = 0;
 };
+
+// What an answer calls the model: as the client named it, but for names that any model answers to,
+// and where the operator has it called otherwise. `own`: ReadyModel::name.
+std::string answered_name(const registry::Models& models, const std::string& asked,
+                          const std::string& own);
 
 // Begins; the rest comes through the listener, possibly within the call. It ends where the client
 // goes, too. `context` outlives the connection. Thread: the strand of `responder`.

@@ -1,4 +1,4 @@
-// Requests that want no tokens, only what can be said of their prompts.
+// Requests that want no tokens, only what can be said of their prompts, or of what follows them.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,19 @@
 
 namespace lmtp::server {
 
-// The body of the answer; called where make_prompts is. The model has a tokenizer.
-using MakeBody = std::function<std::string(const registry::ReadyModel&, const Prompts&)>;
+// The body of the answer, once all is computed. `model`: answered_name(). On the strand.
+using BodyAtEnd = std::function<Result<std::string>(const std::string& model)>;
 
 // Answers with that body, or with what `make_error` makes of an error. Thread: the strand of
 // `responder`.
+void answer_at_end(const GenerationContext& context, GenerationRequest request,
+                   const std::shared_ptr<HttpResponder>& responder, BodyAtEnd make_body,
+                   HttpResponse (*make_error)(const Error&, bool no_model));
+
+// The body of the answer; called where make_prompts is. The model has a tokenizer.
+using MakeBody = std::function<std::string(const registry::ReadyModel&, const Prompts&)>;
+
+// The same.
 void answer_prompts(const GenerationContext& context, GenerationRequest request,
                     const std::shared_ptr<HttpResponder>& responder, MakeBody make_body,
                     HttpResponse (*make_error)(const Error&, bool no_model));

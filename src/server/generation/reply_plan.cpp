@@ -192,6 +192,10 @@ class Planner {
 
 }  // namespace
 
+bool opens_reasoning(const ReplyLayout& layout, std::string_view prompt) {
+  return reasoning_of(layout, prompt, {}).in_reasoning;
+}
+
 ReplyPlan plan_reply(const registry::ReadyModel& model, std::string_view prompt,
                      const ReplyWishes& wishes) {
   return Planner(model, prompt, wishes).plan();

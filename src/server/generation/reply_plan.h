@@ -10,6 +10,7 @@
 #include "intake.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/request/grammar.h"
+#include "lmtp/text/reply_layout.h"
 #include "offered_tools.h"
 #include "reply.h"
 
@@ -31,6 +32,9 @@ struct ReplyPlan {
   std::vector<std::string> markers = {};  // TextOptions::markers
   bool counts_min_tokens = false;         // the grammar does, and the model's own count must not
 };
+
+// Whether a prompt's end, as the template wrote it, leaves a block of reasoning open.
+bool opens_reasoning(const text::ReplyLayout& layout, std::string_view prompt);
 
 // `prompt`: as the template wrote it; it may open a block of reasoning.
 ReplyPlan plan_reply(const registry::ReadyModel& model, std::string_view prompt,

@@ -45,6 +45,7 @@ Request CandidateRows::request_of(std::size_t row) const {
   const ScoreRow& of = trie->rows()[row];
   Request request = common;
   request.key.sample = static_cast<int>(row);
+  request.is_part = row > 0;
   request.prompt.insert(request.prompt.end(), of.prompt_tail.begin(), of.prompt_tail.end());
   request.scored = of.scored;
   request.params.logprob_token_ids = of.listed;

@@ -197,11 +197,8 @@ void OpenAiAnswer::make_head(const std::string& model_name) {
                                                      : "text_completion";
   JsonWriter json(head_);
   json.begin_object().field("id", id_).field("object", object).field("created", unix_seconds());
+  json.field("model", answered_name(context_.generation.models, options_.model, model_name));
   const auto status = context_.generation.models.status(model_name);
-  const bool is_hidden = status && status->ok() && (*status)->description.hides_path;
-  const bool repeats_name =
-      !options_.model.empty() && !is_hidden && !registry::is_any_model(options_.model);
-  json.field("model", repeats_name ? options_.model : model_name);
   // What has the same one gives the same answer to the same request, seed included.
   if (status && status->ok() && !(*status)->stats.agent.numerics.empty()) {
     json.field("system_fingerprint", "fp_" + (*status)->stats.agent.numerics);

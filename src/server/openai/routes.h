@@ -13,6 +13,8 @@ HttpResponse openai_wrong_type();
 
 Read openai_completions;
 Read openai_chat;
+Read openai_decisions;
+Read openai_generative_scoring;
 Read openai_tokenize;
 Read openai_detokenize;
 Handle openai_models;
@@ -115,6 +117,41 @@ LoadAdapterRequest
 
 UnloadAdapterRequest
   lora_name! string
+
+DecisionRequest
+  model string
+  input! string|object[]
+  questions! object[]
+  scoring 'auto'|'label'|'option'|'option_mean'
+  diagnostics boolean
+  chat_template_kwargs, prompt_cache_options object
+
+Decision
+  model! string
+  answers! object[]
+  usage! object
+  diagnostics object[]
+
+GenerativeScoringRequest
+  model string
+  query! string|TokenIds
+  items! string[]|TokenIds[]
+  label_token_ids! TokenIds
+  apply_softmax, item_first, add_special_tokens boolean
+  cache_salt nothing
+
+GenerativeScoring
+  id! string
+  object! 'list'
+  created! integer
+  model! string
+  data! ItemScore[]
+  usage! Usage
+
+ItemScore
+  index! integer
+  object! 'score'
+  score! number
 
 Answer
   id! string

@@ -1,0 +1,37 @@
+// Answers an HTTP request of typed questions, in whichever protocol.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "answers.h"
+#include "generation/generation.h"
+#include "generation/json_fields.h"
+#include "lmtp/server/http.h"
+#include "question.h"
+
+namespace lmtp::server {
+
+struct Decided {
+  std::string model;  // answered_name()
+  const std::vector<Question>& questions;
+  std::vector<TypedAnswer> answers;    // one for each
+  std::int64_t num_prompt_tokens = 0;  // of all questions
+  std::int64_t num_cached_tokens = 0;  // of these, that were not computed for this request
+};
+
+// The fields that all protocols have, beside the questions: scoring, diagnostics,
+// chat_template_kwargs.
+void read_decision_options(JsonFields& fields, const OrderedJson& body, DecisionRequest& request);
+
+// Answers with the body that `write` makes, or with what `make_error` makes of an error. Thread:
+// the strand of `responder`; `write` is called there.
+void decide(const GenerationContext& context, DecisionRequest request,
+            std::vector<std::string> unknown_keys, const std::shared_ptr<HttpResponder>& responder,
+            std::function<std::string(const Decided&)> write,
+            HttpResponse (*make_error)(const Error&, bool no_model));
+
+}  // namespace lmtp::server

@@ -1,0 +1,22 @@
+// System One's form of questions and answers, which LMTP's DECIDE has as well.
+#pragma once
+
+#include <vector>
+
+#include "answers.h"
+#include "lmtp/base/json.h"
+#include "lmtp/base/json_writer.h"
+#include "lmtp/base/result.h"
+#include "question.h"
+
+namespace lmtp::server {
+
+// {"name": {"type": "noul", "instructions": ..., "criteria": ...}, ...}. The error has a line for
+// each question that is wrong. REQUIRES: an object.
+Result<std::vector<Question>> read_questions(const OrderedJson& questions);
+
+void write_systemone_answer(const Question& question, const TypedAnswer& answer, JsonWriter& json);
+// {"label_mass": 0.98, "argmax_is_label": true}, as far as they are known.
+void write_diagnostics(const TypedAnswer& answer, JsonWriter& json);
+
+}  // namespace lmtp::server

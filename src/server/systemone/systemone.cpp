@@ -1,0 +1,91 @@
+// System One's POST /v1/systemone.
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "context.h"
+#include "decisions/decide.h"
+#include "decisions/read_questions.h"
+#include "lmtp/base/json.h"
+#include "lmtp/base/json_writer.h"
+#include "openai/error.h"
+#include "routes.h"
+
+namespace lmtp::server {
+namespace {
+
+Result<DecisionRequest> read_systemone(const std::string& body,
+                                       std::vector<std::string>& unknown_keys) {
+  const auto root = parse_json_object(body, "body", NonFinite::kRefused);
+  if (!root) return root.error();
+  const auto ordered = parse_ordered_json(body, "body");
+  if (!ordered) return ordered.error();
+  JsonFields fields(*root);
+  DecisionRequest request;
+  request.num_bytes = body.size();
+  if (const std::string* model = fields.text("model")) request.model = *model;
+  if (const std::string* context = fields.text("instructions")) request.system = *context;
+  read_decision_options(fields, *ordered, request);
+  for (const std::string_view field : {"assets", "images", "audio", "videos", "cache_salt"}) {
+    const Json* value = fields.given(field);
+    if (value != nullptr && !is_empty_json(*value)) {
+      fields.fail(field, "is not supported; leave it out");
+    }
+  }
+  const Json* state = fields.find("state");
+  if (state == nullptr || !(state->is_string() || state->is_structured())) {
+    fields.fail("state", (state == nullptr ? "is missing" : seen(*state)) +
+                             std::string("; allowed are a text, an object and a list"));
+  }
+  const Json* questions = fields.find("questions");
+  if (questions == nullptr || !questions->is_object()) {
+    fields.fail("questions", (questions == nullptr ? "is missing" : seen(*questions)) +
+                                 std::string("; needed is an object, questions by their names"));
+  }
+  unknown_keys = fields.unknown_keys();
+  if (fields.failed()) return fields.error();
+  request.state = (*ordered)["state"];
+  auto read = read_questions((*ordered)["questions"]);
+  if (!read) return read.error();
+  request.questions = std::move(*read);
+  return request;
+}
+
+std::string systemone_body(const Decided& decided) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("model", decided.model).key("answers").begin_object();
+  for (std::size_t i = 0; i < decided.answers.size(); ++i) {
+    json.text_key(decided.questions[i].id);
+    write_systemone_answer(decided.questions[i], decided.answers[i], json);
+  }
+  json.end_object().key("usage").begin_object();
+  json.field("input_tokens", decided.num_prompt_tokens).field("output_tokens", 0).end_object();
+  json.key("diagnostics").begin_object();
+  for (std::size_t i = 0; i < decided.answers.size(); ++i) {
+    json.text_key(decided.questions[i].id);
+    write_diagnostics(decided.answers[i], json);
+  }
+  json.end_object().end_object();
+  return out + "\n";
+}
+
+}  // namespace
+
+Then systemone(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  std::vector<std::string> unknown_keys;
+  auto request = read_systemone(http.body, unknown_keys);
+  return [&context, responder, unknown_keys = std::move(unknown_keys),
+          request = std::move(request)]() mutable {
+    if (!request) {
+      context.generation.models.refusals().add(request.error().code);
+      return responder->send(openai_error(request.error()));
+    }
+    decide(context.generation, std::move(*request), std::move(unknown_keys), responder,
+           systemone_body, openai_error);
+  };
+}
+
+}  // namespace lmtp::server
