@@ -89,6 +89,8 @@ class Token:
     reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)  # pieces, by index
     token_logprobs: dict[int, float] = field(default_factory=dict)  # of logprob_token_ids
+    entropy: float | None = None
+    rank: int | None = None
 
     @classmethod
     def of(cls, entry: dict[str, Any], index: int = 0) -> Token:
@@ -102,6 +104,7 @@ class Token:
             entry.get("appended", False), entry.get("forced", False),
             entry.get("fork_of_index"), entry.get("fork_at", 0), top,
             entry.get("reasoning", ""), entry.get("calls", []), listed,
+            entry.get("entropy"), entry.get("rank"),
         )  # fmt: skip
 
 
@@ -111,6 +114,8 @@ class ScoreParams(TypedDict, total=False):
     model: str
     top_logprobs: int
     logprob_token_ids: list[int]  # those of Token.token_logprobs
+    entropy: bool
+    rank: bool
     text: bool
     add_special_tokens: bool
     skip_special_tokens: bool

@@ -252,6 +252,27 @@ inline LogSumExp row_logsumexp(const float* row, std::int64_t count) {
   return {max, __builtin_logf(sum_lanes(sum))};
 }
 
+// In parts, as there.
+inline float row_entropy(const float* row, std::int64_t count, LogSumExp of) {
+  const F shift = broadcast(of.max);
+  const F log_sum = broadcast(of.log_sum);
+  const F beyond = broadcast(kNoProbability);
+  F sum = zero();
+  constexpr std::int64_t kPart = 64 * kLanes;
+  for (std::int64_t first = 0; first < count; first += kPart) {
+    const std::int64_t end = first + kPart < count ? first + kPart : count;
+    F part = zero();
+    for (std::int64_t c = first; c < end; c += kLanes) {
+      const int lanes = lanes_at(c, count);
+      const F logprob = subtract(subtract(load_first(row + c, lanes), shift), log_sum);
+      const F term = multiply(exp(logprob), subtract(zero(), logprob));
+      part = add(part, keep_first(where_less(logprob, beyond, zero(), term), zero(), lanes));
+    }
+    sum = add(sum, part);
+  }
+  return sum_lanes(sum);
+}
+
 // The steps of draw_weight(), none of them fused.
 inline void draw_weights(const float* row, std::int64_t count, float max, float temperature,
                          float* to) {
@@ -292,7 +313,8 @@ inline std::int64_t row_select_at_least(const float* row, std::int64_t count, fl
 }
 
 inline void sample(Stream& stream, const SampleArgs& args) {
-  static constexpr RowOps kOps = {row_max, row_logsumexp, draw_weights, row_select_at_least};
+  static constexpr RowOps kOps = {row_max, row_logsumexp, row_entropy, draw_weights,
+                                  row_select_at_least};
   plain::sample(stream, args, kOps);
 }
 

@@ -380,6 +380,15 @@ LogSumExp row_logsumexp_plain(const float* row, std::int64_t count) {
   return {max, static_cast<float>(std::log(sum))};
 }
 
+float row_entropy_plain(const float* row, std::int64_t count, LogSumExp of) {
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto logprob = static_cast<double>(of.log_probability(row[i]));
+    if (std::isfinite(logprob)) sum -= std::exp(logprob) * logprob;
+  }
+  return static_cast<float>(sum);
+}
+
 void draw_weights_plain(const float* row, std::int64_t count, float max, float temperature,
                         float* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = draw_weight(row[i], max, temperature);
@@ -395,8 +404,8 @@ std::int64_t row_select_plain(const float* row, std::int64_t count, float thresh
 }
 
 void sample_plain(Stream& stream, const SampleArgs& args) {
-  static constexpr RowOps kOps = {row_max_plain, row_logsumexp_plain, draw_weights_plain,
-                                  row_select_plain};
+  static constexpr RowOps kOps = {row_max_plain, row_logsumexp_plain, row_entropy_plain,
+                                  draw_weights_plain, row_select_plain};
   plain::sample(stream, args, kOps);
 }
 

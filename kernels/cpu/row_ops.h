@@ -16,6 +16,10 @@ struct LogSumExp {
   float log_probability(float logit) const { return (logit - max) - log_sum; }
 };
 
+// Tokens of log probabilities below this add nothing to an entropy: e^x would be no normal float,
+// and -inf times 0 is no number.
+inline constexpr float kNoProbability = -87.0F;
+
 // REQUIRES of all: count >= 1.
 struct RowOps {
   // The greatest element; NaNs are passed over.
@@ -23,6 +27,9 @@ struct RowOps {
   // log_sum is NaN where an element is NaN or +inf, and -inf where all are -inf; else it is at
   // least 0.
   LogSumExp (*logsumexp)(const float* row, std::int64_t count);
+  // -sum(p * log p) of the probabilities, 0 where p is. REQUIRES: `of` is the row's logsumexp(),
+  // and its log_sum is finite.
+  float (*entropy)(const float* row, std::int64_t count, LogSumExp of);
   // to[i] = draw_weight(row[i], max, temperature) (kernels/draw_weight.h), to the bit.
   void (*draw_weights)(const float* row, std::int64_t count, float max, float temperature,
                        float* to);

@@ -140,6 +140,12 @@ class RowSampler {
       const std::int32_t id = row_.listed_ids[i];
       top[row_.num_top + i] = {id, total.log_probability(at(id))};
     }
+    if (row_.is_measured != 0) {
+      const float logit = at(record.token);
+      const auto rank = std::ranges::count_if(logits_, [&](float other) { return other >= logit; });
+      top[row_.num_top + row_.num_listed] = {static_cast<std::int32_t>(rank),
+                                             ops_.entropy(logits_.data(), size(), total)};
+    }
     return record;
   }
 
@@ -327,8 +333,8 @@ void sample(Stream& stream, const SampleArgs& args, const RowOps& ops) {
     if (row.scored == kSampleNothing) return;
     LMTP_CHECK(row.scored < width && row.num_top >= 0 && row.num_top <= width, row.scored,
                row.num_top, width);
-    LMTP_CHECK(row.num_top + row.num_listed <= args.top_stride, row.num_top, row.num_listed,
-               args.top_stride);
+    LMTP_CHECK(row.num_top + row.num_listed + row.is_measured <= args.top_stride, row.num_top,
+               row.num_listed, args.top_stride);
     const Workspace work(memory + static_cast<std::size_t>(worker) * worker_bytes, width);
     RowSampler sampler(ops, work, row, {args.logits.row(at), static_cast<std::size_t>(width)});
     std::span<const std::uint32_t> mask;

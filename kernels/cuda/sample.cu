@@ -150,6 +150,24 @@ __device__ RowTotal total_of(SampleShared& shared, const Row& row) {
   return {max, logf(block_sum(sum, shared.sums)), id_of(of_all)};
 }
 
+// The entropy, and the rank of a token of that logit, by a thread's elements in their order and
+// then as total_of() adds up.
+__device__ TopToken measure(SampleShared& shared, const Row& row, const RowTotal& total,
+                            float logit) {
+  // e^x of less is no normal float, and -inf times 0 no number.
+  constexpr float kNoProbability = -87.0F;
+  float sum = 0.0F;
+  std::uint64_t not_less = 0;
+  for_row<4>(row, [&](float x, std::int32_t) {
+    const float logprob = total.log_probability(x);
+    sum += logprob < kNoProbability ? 0.0F : expf(logprob) * -logprob;
+    not_less += x >= logit ? 1 : 0;
+  });
+  std::uint64_t rank = 0;
+  (void)block_prefix(shared.select, not_less, rank);
+  return {static_cast<std::int32_t>(rank), block_sum(sum, shared.sums)};
+}
+
 // Writes the row's best tokens and returns how many are possible. REQUIRES: num_top >= 1.
 __device__ int list_top(SelectShared& shared, const Row& row, int num_top, const RowTotal& total,
                         TopToken* to) {
@@ -314,6 +332,10 @@ __device__ void report(SampleShared& shared, const SampleArgs& args, std::int32_
     for (std::int64_t i = thread_index(); i < params.num_listed; i += kSelectThreads) {
       const std::int32_t id = params.listed_ids[i];
       top[params.num_top + i] = {id, total.log_probability(row.values[id] + 0.0F)};
+    }
+    if (params.is_measured != 0) {
+      const TopToken measured = measure(shared, row, total, logit);
+      if (thread_index() == 0) top[params.num_top + params.num_listed] = measured;
     }
   }
   if (thread_index() != 0) return;

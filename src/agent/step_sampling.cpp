@@ -114,6 +114,7 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
     sample_row.listed_ids = reinterpret_cast<const TokenId*>(shared_.at(listed).first);
     sample_row.num_listed = static_cast<std::int64_t>(params.logprob_token_ids->size());
   }
+  sample_row.is_measured = params.measures.any() ? 1 : 0;
   if (target.index < row.num_scored) {
     sample_row.scored = state.tokens.at(next);
     if (params.raw_logprobs) return sample_row;  // nothing is drawn by what edits would change
@@ -172,14 +173,17 @@ bool StepSampling::prepare(const scheduler::StepPlan& plan, scheduler::SlotTable
   const bool has_moved = upload_shared(plan, slots);
   rows_.clear();
   positions_.clear();
+  measures_.clear();
   counts_.clear();
   top_stride_ = 0;
   for (const LogitTarget& target : targets) {
     const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(target.plan_row)];
     rows_.push_back(make_sample_row(row, slots.at(row.slot), target));
     positions_.push_back(next_position(row, target) - 1);
+    measures_.push_back(slots.at(row.slot).params.measures);
     const kernels::SampleRow& made = rows_.back();
-    top_stride_ = std::max(top_stride_, made.num_top + static_cast<int>(made.num_listed));
+    top_stride_ =
+        std::max(top_stride_, made.num_top + static_cast<int>(made.num_listed + made.is_measured));
   }
   // The same in each decode step, for its graph. A SCORE may have many more rows.
   if (rows_.size() <= static_cast<std::size_t>(batch_.rows_max())) top_stride_ = stride_max();
@@ -276,7 +280,7 @@ void StepSampling::list(PendingTokens& tokens) const {
     const bool is_masked = has_masks() && mask_of_[i] >= 0;
     const kernels::SampleRow& row = rows_[i];
     tokens.rows.push_back({targets_[i], row.scored < 0 || row.num_top > 0, is_masked, row.num_top,
-                           static_cast<int>(row.num_listed)});
+                           static_cast<int>(row.num_listed), measures_[i]});
   }
 }
 
@@ -313,6 +317,11 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
         listed->push_back({one.id, one.logprob});
       }
       to.listed_logprobs = std::move(listed);
+    }
+    if (const Measures& measures = tokens.rows[i].measures; measures.any()) {
+      const auto& measured = top[tokens.rows[i].listed_at + tokens.rows[i].num_listed];
+      if (measures.entropy) to.measured.entropy = measured.logprob;
+      if (measures.rank) to.measured.rank = measured.id;
     }
     if (!tokens.rows[i].lists_top) continue;
     bool listed = false;

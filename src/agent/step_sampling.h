@@ -51,6 +51,7 @@ struct PendingTokens {
     bool is_masked = false;  // by a RowMask
     int listed_at = 0;       // in its top tokens: num_listed others
     int num_listed = 0;
+    Measures measures = {};  // in the next of its top tokens
   };
   std::vector<Row> rows;
   int top_stride = 0;
@@ -115,7 +116,7 @@ class StepSampling {
   kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, scheduler::SlotState& state,
                                      const LogitTarget& target);
   int top_max() const;
-  int stride_max() const { return std::min(kernels::kSampleTopMax, 2 * vocab_size_); }
+  int stride_max() const { return std::min(kernels::kSampleTopMax, 2 * vocab_size_) + 1; }
   std::size_t out_bytes(std::size_t num_rows, int top_stride) const;
   kernels::SampleRecord* sent_records() const;
   kernels::TopToken* sent_top() const;
@@ -129,6 +130,7 @@ class StepSampling {
   std::vector<LogitTarget> targets_;
   std::vector<kernels::SampleRow> rows_;     // of the targets
   std::vector<std::int32_t> positions_;      // likewise
+  std::vector<Measures> measures_;           // likewise
   std::vector<kernels::TokenCount> counts_;  // of all rows, concatenated
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
   std::vector<SharedArray> used_;            // biases and masks of the targets

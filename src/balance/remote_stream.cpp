@@ -29,6 +29,7 @@ client::Resumable resumable_of(Request& request) {
     message.options.notices = request.wants_notices;
     message.top_logprobs = request.params.top_logprobs;
     message.logprob_token_ids = request.params.logprob_token_ids;
+    message.measures = request.params.measures;
     return client::Resumable(std::move(message));
   }
   protocol::GenerateMessage message;
@@ -102,6 +103,10 @@ Result<TokenEvent> RemoteStream::take(protocol::ServerEntry& entry, int vocab_si
     return Error{ErrorCode::kUnavailable,
                  "it sent the log probability " + std::to_string(entry.logprob)};
   }
+  // Rounding may leave a little less than 0.
+  if (entry.measured.entropy.value_or(0.0F) < -1.0F || entry.measured.rank > vocab_size) {
+    return Error{ErrorCode::kUnavailable, "it sent an entropy or a rank that no token has"};
+  }
   entry.index = 0;
   resumable_->take(entry);
   TokenEvent event;
@@ -120,6 +125,7 @@ Result<TokenEvent> RemoteStream::take(protocol::ServerEntry& entry, int vocab_si
     event.listed_logprobs =
         std::make_shared<const std::vector<TokenLogprob>>(std::move(entry.token_logprobs));
   }
+  event.measured = entry.measured;
   if (!entry.token) return event;
   tokens_.push_back(*entry.token);
   const bool may_stop = std::ssize(tokens_) + request_.num_resumed >= request_.params.min_tokens;

@@ -52,6 +52,7 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelL
   if (request.kind == RequestKind::kScore) {
     sequence->params.top_logprobs = request.params.top_logprobs;
     sequence->params.logprob_token_ids = std::move(request.params.logprob_token_ids);
+    sequence->params.measures = request.params.measures;
   } else {
     sequence->params = std::move(request.params);
   }

@@ -50,6 +50,8 @@ constexpr std::array kFieldNames = [] {
       kLast = {"mask",
                "logprobs",
                "logprob_token_ids",
+               "entropy",
+               "rank",
                "candidates",
                "stop_token_ids",
                "stop",

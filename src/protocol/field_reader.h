@@ -42,6 +42,8 @@ enum class Field : std::uint8_t {
   kMask = kFirstParam + kSamplingTable.size(),
   kLogprobs,
   kLogprobTokenIds,
+  kEntropy,
+  kRank,
   kCandidates,
   kStopTokenIds,
   kStop,
@@ -143,6 +145,7 @@ class FieldReader : public FieldChecks {
   int top_logprobs();
   // Null: none. num_top: the alternatives that are reported as well.
   std::shared_ptr<const std::vector<TokenId>> logprob_token_ids(int num_top);
+  Measures measures();
 
  private:
   const std::optional<simdjson::dom::element>& element(Field field) const {

@@ -18,6 +18,7 @@ SamplingParams FieldReader::params() {
   params.raw_logprobs = raw_logprobs();
   params.mask = optional_mask();
   params.logprob_token_ids = logprob_token_ids(params.top_logprobs);
+  params.measures = measures();
   return params;
 }
 
@@ -124,6 +125,11 @@ std::shared_ptr<const std::vector<TokenId>> FieldReader::logprob_token_ids(int n
     fail(kField, "has " + std::to_string(*twice) + " twice; allowed are token ids that differ");
   }
   return ids.empty() ? nullptr : std::make_shared<const std::vector<TokenId>>(std::move(ids));
+}
+
+Measures FieldReader::measures() {
+  return {.entropy = optional_bool(Field::kEntropy).value_or(false),
+          .rank = optional_bool(Field::kRank).value_or(false)};
 }
 
 bool FieldReader::raw_logprobs() {

@@ -325,6 +325,8 @@ void read_candidates(FieldReader& reader, ScoreMessage& message) {
   }
   if (message.top_logprobs > 0) reader.fail(kTopLogprobsName, kBeside);
   if (message.logprob_token_ids != nullptr) reader.fail(Field::kLogprobTokenIds, kBeside);
+  if (message.measures.entropy) reader.fail(Field::kEntropy, kBeside);
+  if (message.measures.rank) reader.fail(Field::kRank, kBeside);
   if (message.options.text.value_or(false)) reader.fail(Field::kText, kBeside);
   message.candidates = reader.candidates();
 }
@@ -345,6 +347,7 @@ ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& read
   }
   message.top_logprobs = reader.top_logprobs();
   message.logprob_token_ids = reader.logprob_token_ids(message.top_logprobs);
+  message.measures = reader.measures();
   read_options(reader, message.options);
   if (has_candidates) read_candidates(reader, message);
   message.unknown_keys = reader.take_unknown_keys();

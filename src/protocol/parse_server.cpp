@@ -91,6 +91,10 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   entry.top_logprobs = read_logprobs(object, "top_logprobs");
   entry.token_logprobs = read_logprobs(object, "token_logprobs");
   entry.candidates = read_candidates(object);
+  if (const auto entropy = get<double>(object, "entropy")) {
+    entry.measured.entropy = static_cast<float>(*entropy);
+  }
+  entry.measured.rank = clamped(object, "rank", std::numeric_limits<int>::max());
   entry.error = get<std::string_view>(object, "error").value_or("");
   entry.error_code = get<std::string_view>(object, "code").value_or("");
   entry.retryable = get<bool>(object, "retryable").value_or(false);

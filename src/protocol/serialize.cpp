@@ -115,6 +115,8 @@ void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& js
   if (entry.listed_logprobs != nullptr) {
     write_logprobs("token_logprobs", *entry.listed_logprobs, json);
   }
+  if (entry.measured.entropy) append_float(*entry.measured.entropy, json.key("entropy").out());
+  if (entry.measured.rank > 0) json.field("rank", entry.measured.rank);
   if (more != nullptr && more->candidates) write_candidates(*more->candidates, json);
   json.end_object();
 }

@@ -69,8 +69,14 @@ void write_param(const SamplingParams& params, const SamplingParam& row, std::st
   std::visit(write, row.member);
 }
 
-void write_listed(const std::shared_ptr<const std::vector<TokenId>>& ids, JsonWriter& json) {
-  if (ids != nullptr) json.field("logprob_token_ids", *ids);
+// What is reported besides, as SamplingParams and ScoreMessage have it.
+template <typename Params>
+void write_reported(const Params& params, JsonWriter& json) {
+  if (params.logprob_token_ids != nullptr) {
+    json.field("logprob_token_ids", *params.logprob_token_ids);
+  }
+  if (params.measures.entropy) json.field("entropy", true);
+  if (params.measures.rank) json.field("rank", true);
 }
 
 // Parameters at their defaults are omitted.
@@ -87,7 +93,7 @@ void write_params(const SamplingParams& params, std::string_view bias_json, Json
   if (!params.stop_token_ids.empty()) json.field("stop_token_ids", params.stop_token_ids);
   if (params.raw_logprobs) json.field("logprobs", "raw");
   if (params.mask) json.field("mask", encode_mask(*params.mask));
-  write_listed(params.logprob_token_ids, json);
+  write_reported(params, json);
 }
 
 void write_common(StreamId stream_id, std::string_view model, JsonWriter& json) {
@@ -175,7 +181,7 @@ void write_message(const ScoreMessage& message, std::string_view /*bias_json*/, 
   }
   write_options(message.options, json);
   if (message.top_logprobs > 0) json.field("top_logprobs", message.top_logprobs);
-  write_listed(message.logprob_token_ids, json);
+  write_reported(message, json);
   write_common(message.stream_id, message.model, json);
 }
 

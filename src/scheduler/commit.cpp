@@ -104,6 +104,7 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
                    FinishReason::kNone, std::nullopt, sequence.key.sample};
   ++sequence.num_emitted;
   entry.listed_logprobs = std::move(token.listed_logprobs);
+  entry.measured = token.measured;
   const bool is_known = sequence.num_prompt + sequence.num_emitted <= sequence.length();
   if (sequence.kind == RequestKind::kScore) {
     ++counters_.num_scored_tokens;

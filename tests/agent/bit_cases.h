@@ -21,6 +21,10 @@ inline void expect_same_bits(const std::vector<scheduler::TokenResult>& a,
   for (std::size_t i = 0; i < a.size(); ++i) {
     ASSERT_EQ(a[i].token, b[i].token) << "token " << i;
     ASSERT_EQ(bits(a[i].logprob), bits(b[i].logprob)) << "token " << i;
+    ASSERT_EQ(bits(a[i].measured.entropy.value_or(-1.0F)),
+              bits(b[i].measured.entropy.value_or(-1.0F)))
+        << "token " << i;
+    ASSERT_EQ(a[i].measured.rank, b[i].measured.rank) << "token " << i;
     ASSERT_EQ(a[i].top_logprobs.size(), b[i].top_logprobs.size()) << "token " << i;
     for (std::size_t k = 0; k < a[i].top_logprobs.size(); ++k) {
       ASSERT_EQ(a[i].top_logprobs[k].token, b[i].top_logprobs[k].token);
@@ -57,6 +61,7 @@ inline SamplingParams params_of(int number) {
   params.repetition_penalty = number % 4 == 1 ? 1.3F : 1.0F;
   params.seed = static_cast<std::uint64_t>(number);
   params.top_logprobs = 3;
+  params.measures = {.entropy = number % 3 != 0, .rank = number % 4 == 0};
   return params;
 }
 

@@ -122,6 +122,14 @@ class StepSamplingTest : public ::testing::Test {
       if (a.error.has_value()) continue;
       ASSERT_EQ(a.tokens[0].token, b.tokens[0].token);
       ASSERT_NEAR(a.tokens[0].logprob, b.tokens[0].logprob, 2e-5);
+      const Measures& measures = rows[i].params.measures;
+      for (const Measured& measured : {a.tokens[0].measured, b.tokens[0].measured}) {
+        ASSERT_EQ(measured.entropy.has_value(), measures.entropy);
+        ASSERT_EQ(measured.rank > 0, measures.rank);
+      }
+      ASSERT_NEAR(a.tokens[0].measured.entropy.value_or(0.0F),
+                  b.tokens[0].measured.entropy.value_or(0.0F), 2e-5);
+      ASSERT_EQ(a.tokens[0].measured.rank, b.tokens[0].measured.rank);
       const auto& listed = rows[i].params.logprob_token_ids;
       for (std::size_t k = 0; listed != nullptr && k < listed->size(); ++k) {
         const TokenLogprob& one = (*a.tokens[0].listed_logprobs)[k];
@@ -161,6 +169,7 @@ TEST_F(StepSamplingTest, GreedyAndTopLogprobs) {
       for (TokenId id = vocab_size - 1; id >= 0 && listed.size() < 24; --id) listed.push_back(id);
       row.params.logprob_token_ids =
           std::make_shared<const std::vector<TokenId>>(std::move(listed));
+      row.params.measures = {.entropy = num_top != 2, .rank = num_top != 0};
       rows.push_back(row);
     }
     // Ties go to the lowest id; what is impossible is not listed; zero has one value.

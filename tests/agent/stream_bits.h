@@ -164,6 +164,7 @@ class StreamBits : public ::testing::TestWithParam<Where> {
     params.typical_p = number % 3 == 2 ? 0.9F : 1.0F;
     params.top_logprobs = number % 4;
     params.raw_logprobs = number % 2 == 1;
+    params.measures = {.entropy = number % 5 != 1, .rank = number % 3 != 1};
     if (number % 3 == 2) params.repetition_penalty = 1.3F;
     if (number % 3 == 2) params.frequency_penalty = 0.2F;
     if (number % 6 == 2) params.penalties_from = static_cast<int>(made.prompt.size());
@@ -192,6 +193,10 @@ inline std::string name_of(const ::testing::TestParamInfo<Where>& which) {
 inline void expect_same(const TokenEvent& got, const TokenEvent& wanted) {
   EXPECT_EQ(got.token, wanted.token);
   EXPECT_EQ(bits(got.logprob), bits(wanted.logprob));
+  EXPECT_EQ(got.measured.entropy.has_value(), wanted.measured.entropy.has_value());
+  EXPECT_EQ(bits(got.measured.entropy.value_or(0.0F)),
+            bits(wanted.measured.entropy.value_or(0.0F)));
+  EXPECT_EQ(got.measured.rank, wanted.measured.rank);
   ASSERT_EQ(got.top_logprobs.has_value(), wanted.top_logprobs.has_value());
   ASSERT_EQ(got.top_logprobs->size(), wanted.top_logprobs->size());
   for (std::size_t i = 0; i < got.top_logprobs->size(); ++i) {

@@ -399,6 +399,8 @@ def cancelled_is_no_error(entry, _):
 
 
 without_field("raw-logprobs-are-the-models", "logprobs")
+without_field("listed-tokens-have-their-logprobs", "logprob_token_ids", "SCORE")
+without_field("entropy-and-rank-are-those-of-the-reported-probabilities", "rank", "SCORE")
 without_field("masks-allow-their-tokens-alone", "mask")
 
 

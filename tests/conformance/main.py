@@ -18,6 +18,7 @@ import buffer_rules  # noqa: F401
 import controller_rules  # noqa: F401
 import edit_rules  # noqa: F401
 import grammar_rules  # noqa: F401
+import logprob_rules  # noqa: F401
 import stream_rules  # noqa: F401
 import text_rules  # noqa: F401
 from known_faults import KNOWN_FAULTS

@@ -5,7 +5,7 @@ import functools
 import random
 
 import lmtp
-from base_rules import near, refuse_each, refused
+from base_rules import refuse_each, refused
 from suite import PROMPT, Skipped, expect, expect_equal, ids, texts, values
 from suite import rule as any_rule
 from text_rules import TEXT, WHOLE, text_to_stop_in
@@ -14,7 +14,7 @@ EXTENSIONS = "CANCEL LOADING TEXT BUFFERS NOTICES ERRORS SAMPLES MASK CHAT FORK"
 RETRYABLE = {"overloaded", "unavailable", "model_failed", "shutting_down"}
 ENTRY_ORDER = (
     "token stream_id index logprob backtrack appended forced fork_of fork_at fork_prompt "
-    "finish_reason text stop_text top_logprobs"
+    "finish_reason text stop_text top_logprobs token_logprobs entropy rank"
 ).split()
 ERROR_ORDER = "stream_id index error code retryable retry_after_ms".split()
 DRAWN = {"max_tokens": 16, "temperature": 1.1, "seed": 11, "ignore_eos": True}
@@ -203,39 +203,6 @@ async def typical_p_close_to_0_leaves_one_token(t):
             ids(await w.generate(**DRAWN | {"typical_p": 1e-6, "seed": seed})) for seed in (1, 2)
         ]
         expect_equal(other, one, "tokens with typical_p and another seed")
-
-
-@rule("Log probabilities", "TEXT")
-async def listed_tokens_have_their_logprobs(t):
-    """logprob_token_ids have the log probabilities that top_logprobs has, in their order."""
-    async with t.wire() as w:
-        (best,) = await w.generate(max_tokens=1, top_logprobs=40)
-        asked = [int(key) for key in reversed(best["top_logprobs"])]
-        for entry in (
-            *await w.generate(max_tokens=1, temperature=1.0, seed=5, logprob_token_ids=asked),
-            *await w.score(PROMPT, [best["token"]], logprob_token_ids=asked),
-        ):
-            got = entry.get("token_logprobs", {})
-            expect_equal(list(got), list(map(str, asked)), "tokens of token_logprobs")
-            expect_equal(got, dict(best["top_logprobs"]), "log probabilities")
-
-
-@rule("Log probabilities", "TEXT")
-async def raw_logprobs_are_the_models(t):
-    """logprobs "raw" are those of the model's logits, before bias and penalties; draws stay."""
-    async with t.wire() as w:
-        (plain,) = await w.generate(max_tokens=1, top_logprobs=5)
-        best = str(plain["token"])
-        fields = {"max_tokens": 6, "top_logprobs": 5, "temperature": 1.0, "seed": 5}
-        fields["logit_bias"] = {best: -4}
-        processed = await w.generate(**fields)
-        raw = await w.generate(logprobs="raw", **fields)
-        expect_equal(ids(raw), ids(processed), "draws")
-        for key, value in plain["top_logprobs"].items():
-            got = raw[0]["top_logprobs"].get(key)
-            expect(got is not None and near(got, value), f"token {key}: {got}, {value} unbiased")
-        got = processed[0]["top_logprobs"].get(best, -99)
-        expect(not near(got, plain["logprob"]), f"processed has no bias: {got}")
 
 
 def vocabulary(t):

@@ -27,6 +27,8 @@ void expect_near(const SampleOutcome& a, const SampleOutcome& b) {
     ASSERT_EQ(a.top[k].first, b.top[k].first) << k;
     ASSERT_TRUE(near(a.top[k].second, b.top[k].second)) << k;
   }
+  ASSERT_EQ(a.measured.id, b.measured.id);
+  ASSERT_TRUE(near(a.measured.logprob, b.measured.logprob));
 }
 
 TEST(CudaSampleTest, DrawsTheTokensOfTheCpu) {

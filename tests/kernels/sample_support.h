@@ -37,6 +37,7 @@ struct SampleOutcome {
   kernels::SampleRecord record;
   std::vector<std::pair<std::int32_t, float>> top;
   std::vector<std::pair<std::int32_t, float>> listed;
+  kernels::TopToken measured;
 
   bool valid() const { return record.is_valid != 0; }
 };
@@ -65,12 +66,15 @@ inline std::vector<SampleOutcome> outcomes_of(const std::vector<SampleCase>& cas
                                               std::int32_t top_stride) {
   std::vector<SampleOutcome> outcomes;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    SampleOutcome outcome{.record = records[i], .top = {}, .listed = {}};
+    SampleOutcome outcome{.record = records[i], .top = {}, .listed = {}, .measured = {}};
     const kernels::TopToken* at = top.data() + i * static_cast<std::size_t>(top_stride);
     for (int k = 0; k < records[i].num_top; ++k) outcome.top.emplace_back(at[k].id, at[k].logprob);
     at += cases[i].params.num_top;
     for (std::size_t k = 0; outcome.valid() && k < cases[i].listed.size(); ++k) {
       outcome.listed.emplace_back(at[k].id, at[k].logprob);
+    }
+    if (outcome.valid() && cases[i].params.is_measured != 0) {
+      outcome.measured = at[cases[i].listed.size()];
     }
     outcomes.push_back(std::move(outcome));
   }
@@ -115,7 +119,8 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
     row.num_mask_words = static_cast<std::int64_t>(one.mask.size());
     row.listed_ids = one.listed.data();
     row.num_listed = static_cast<std::int64_t>(one.listed.size());
-    top_stride = std::max(top_stride, row.num_top + static_cast<std::int32_t>(row.num_listed));
+    top_stride = std::max(
+        top_stride, row.num_top + static_cast<std::int32_t>(row.num_listed + row.is_measured));
     rows.push_back(row);
   }
   // Behind them one that is passed over.
@@ -169,6 +174,8 @@ inline void expect_same(const SampleOutcome& a, const SampleOutcome& b) {
   ASSERT_EQ(bits(a.record.logprob), bits(b.record.logprob));
   ASSERT_EQ(a.top, b.top);
   ASSERT_EQ(a.listed, b.listed);
+  ASSERT_EQ(a.measured.id, b.measured.id);
+  ASSERT_EQ(bits(a.measured.logprob), bits(b.measured.logprob));
 }
 
 // Rows of one width with all parameters drawn, ties, impossible tokens and some that are no
@@ -228,6 +235,7 @@ inline std::vector<SampleCase> random_cases(std::size_t width, int count, unsign
     params.is_raw = one_in(4) ? 1 : 0;
     if (one_in(6)) params.scored = any_id();
     if (one_in(4)) one.listed = {any_id(), any_id(), any_id()};
+    params.is_measured = one_in(2) ? 1 : 0;
     cases.push_back(std::move(one));
   }
   return cases;

@@ -97,6 +97,29 @@ TEST_P(SampleTest, GreedyAndReportedLogprobsAreTheReferences) {
   }
 }
 
+// In float64, of what is reported; tokens of probability 0 add nothing, and are of the last rank.
+TEST_P(SampleTest, EntropyAndRankAreTheReferences) {
+  for (const float spread : {1e-6F, 0.1F, 4.0F, 40.0F, 4000.0F}) {
+    for (const std::size_t size : {1, 2, 15, 17, 1000, 50257}) {
+      SCOPED_TRACE(std::to_string(spread) + ", " + std::to_string(size));
+      SampleCase one{.logits = testing::random_floats(size, static_cast<unsigned>(size), spread)};
+      for (std::size_t id = 1; id < size; id += 3) one.logits[id] = -kInfinity;
+      one.params.is_measured = 1;
+      double entropy = 0.0;
+      for (const double logprob : reference_logprobs(one)) {
+        if (std::isfinite(logprob)) entropy -= std::exp(logprob) * logprob;
+      }
+      for (const std::size_t id : {std::size_t{0}, size / 2, size - 1}) {
+        one.params.scored = static_cast<std::int32_t>(id);
+        const auto measured = sample(one).measured;
+        EXPECT_NEAR(measured.logprob, entropy, 1e-5 * std::max(1.0, entropy));
+        const auto is_better = [&](float logit) { return logit >= one.logits[id]; };
+        EXPECT_EQ(measured.id, std::ranges::count_if(one.logits, is_better));
+      }
+    }
+  }
+}
+
 TEST_P(SampleTest, TiesGoToTheLowestId) {
   SampleCase one{.logits = std::vector<float>(300, -1.0F)};
   for (const std::size_t id : {250, 41, 40, 299, 7}) one.logits[id] = 2.0F;

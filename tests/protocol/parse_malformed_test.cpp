@@ -185,6 +185,10 @@ const Case kCases[] = {
      "stands beside candidates"},
     {"candidates_listed", score_candidates("[[1]], \"logprob_token_ids\": [1]"),
      "logprob_token_ids", "stands beside candidates"},
+    {"candidates_entropy", score_candidates("[[1]], \"entropy\": true"), "entropy",
+     "stands beside candidates"},
+    {"candidates_rank", score_candidates("[[1]], \"rank\": true"), "rank",
+     "stands beside candidates"},
     {"candidates_with_text", score_candidates("[[1]], \"text\": true"), "text",
      "stands beside candidates"},
 
@@ -263,6 +267,7 @@ const Case kCases[] = {
     {"many_logprob_token_ids",
      generate("\"top_logprobs\": 1000, \"logprob_token_ids\": [" + repeated("-1", 25) + "]"),
      "logprob_token_ids", "has 25 token ids; allowed are at most 24, with top_logprobs 1024"},
+    {"number_entropy", generate(R"("entropy": 1)"), "entropy", "is 1"},
     {"number_stop_token_ids", generate(R"("stop_token_ids": 5)"), "stop_token_ids", "is 5"},
     {"many_stop_token_ids", generate("\"stop_token_ids\": [" + repeated("-1", 65) + "]"),
      "stop_token_ids", "has 65 token ids; allowed are at most 64"},

@@ -81,6 +81,19 @@ TEST(ParseText, TokensThatAreListed) {
             std::vector<TokenId>{3});
 }
 
+TEST(ParseText, WhatIsMeasured) {
+  EXPECT_FALSE(parsed(R"("prompt": [1], "entropy": false, "rank": null)").params.measures.any());
+  const auto message = parsed(R"("prompt": [1], "entropy": true)");
+  EXPECT_EQ(message.params.measures, (Measures{.entropy = true, .rank = false}));
+  EXPECT_EQ(parse_as<GenerateMessage>(serialize_client_message(message)).params.measures,
+            message.params.measures);
+  BiasCache cache;
+  const auto score = std::get<ScoreMessage>(std::get<ClientMessage>(parse_client_message(
+      R"(SCORE {"stream_id": 1, "prompt": [1], "scored": [2], "rank": true})", cache)));
+  EXPECT_EQ(parse_as<ScoreMessage>(serialize_client_message(score)).measures,
+            (Measures{.entropy = false, .rank = true}));
+}
+
 TEST(ParseText, AReplyIsReadWhereThatIsAskedFor) {
   const std::string chat = R"("messages": [{"role": "user"}])";
   EXPECT_FALSE(parsed(chat).reading.has_value());

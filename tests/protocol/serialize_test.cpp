@@ -84,6 +84,14 @@ TEST(Serialize, CandidatesAreTheLastField) {
   EXPECT_EQ(read[2].num_tokens, 3);
 }
 
+TEST(Serialize, WhatIsMeasuredComesAfterLogprobs) {
+  TokenEvent event{3, 42, -0.5F, FinishReason::kNone, TopLogprobs{{42, -0.5F}}};
+  event.measured = {.entropy = 0.0F, .rank = 1};
+  const std::string text = tokens_text({event});
+  EXPECT_TRUE(text.ends_with(R"(}, "entropy": 0.0, "rank": 1}])")) << text;
+  EXPECT_EQ((*parse_server_message(text))[0].measured, event.measured);
+}
+
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
   EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
                          ErrorEntry{9, "cancelled", ErrorCode::kCancelled}}),

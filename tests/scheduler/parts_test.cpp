@@ -140,6 +140,9 @@ TEST(ScoreRecallTest, OnlyScoresWithoutAlternativesAreGivenAnything) {
   asks.params.top_logprobs = 2;
   EXPECT_FALSE(scores.next(asks));
   asks.params.top_logprobs = 0;
+  asks.params.measures.entropy = true;
+  EXPECT_FALSE(scores.next(asks)) << "it is computed";
+  asks.params.measures = {};
   asks.kind = RequestKind::kGenerate;
   EXPECT_FALSE(scores.next(asks));
   ScoreRecall off(0);

@@ -63,6 +63,9 @@ struct FakeAgentOptions {
 
 class FakeAgent : public scheduler::ModelAgent {
  public:
+  static constexpr float kEntropy = 1.5F;  // of each position, as kRank of its token
+  static constexpr int kRank = 3;
+
   explicit FakeAgent(FakeAgentOptions options)
       : options_(std::move(options)),
         kv_(static_cast<std::size_t>(options_.num_blocks + options_.num_host_blocks) * kBlockSize,
@@ -170,6 +173,12 @@ class FakeAgent : public scheduler::ModelAgent {
     auto listed = std::make_shared<std::vector<TokenLogprob>>();
     for (const TokenId id : *params.logprob_token_ids) listed->push_back({id, logprob(hash, id)});
     return listed;
+  }
+
+  static Measured measure(const SamplingParams& params) {
+    Measured measured{.entropy = {}, .rank = params.measures.rank ? kRank : 0};
+    if (params.measures.entropy) measured.entropy = kEntropy;
+    return measured;
   }
 
   // The next token where the bias of the step forbids the one that would have come.
@@ -324,7 +333,7 @@ class FakeAgent : public scheduler::ModelAgent {
       const bool scored = p < end - row.num_logits + row.num_scored;
       const TokenId next = scored ? token(p + 1) : draw_allowed(hash, s.params);
       const float lp = logprob(hash, next);
-      result.tokens.push_back({next, lp, {}, list(hash, s.params)});
+      result.tokens.push_back({next, lp, {}, list(hash, s.params), measure(s.params)});
       if (!scored) result.tokens.back().top_logprobs.push_back({next, lp});
     }
     hashes_.push_back(hash);

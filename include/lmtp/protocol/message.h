@@ -93,6 +93,7 @@ struct ScoreMessage {
   std::vector<Candidate> candidates = {};
   int top_logprobs = 0;
   std::shared_ptr<const std::vector<TokenId>> logprob_token_ids = {};  // SamplingParams'
+  Measures measures = {};
 };
 
 struct TokenizeMessage {
@@ -279,6 +280,7 @@ struct ServerEntry {
   std::vector<TokenLogprob> top_logprobs;
   std::vector<TokenLogprob> token_logprobs;  // of logprob_token_ids
   std::vector<CandidateLogprob> candidates = {};
+  Measured measured = {};
   std::string error;            // empty: none
   std::string error_code = {};  // empty: the server does not say
   bool retryable = false;

@@ -37,6 +37,7 @@ struct TokenEvent {
   int num_cached = -1;
   // One for each of SamplingParams::logprob_token_ids, in their order; null: none are asked for.
   TokenLogprobs listed_logprobs = {};
+  Measured measured = {};
 };
 
 // The end of a stream by an error.

@@ -39,6 +39,15 @@ struct TokenMask {
   bool operator==(const TokenMask&) const = default;
 };
 
+// What is reported of each position beside log probabilities (Measured).
+struct Measures {
+  bool entropy = false;
+  bool rank = false;
+
+  bool any() const { return entropy || rank; }
+  bool operator==(const Measures&) const = default;
+};
+
 struct SamplingParams : DrawParams {
   // >= 0: presence and frequency penalties count the occurrences from this position of the sequence
   // on, its prompt's tokens first; the repetition penalty counts all.
@@ -56,6 +65,7 @@ struct SamplingParams : DrawParams {
   // Tokens whose log probabilities are reported at each position, whatever is drawn: distinct, and
   // with top_logprobs at most kMaxTopLogprobs. Null: none. Immutable.
   std::shared_ptr<const std::vector<TokenId>> logprob_token_ids;
+  Measures measures;
 
   // Whether the log probabilities that are reported are those of the logits as the model gave them.
   bool reports_raw() const {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,6 +24,14 @@ struct TokenLogprob {
 
 // Shared and immutable; null: none.
 using TokenLogprobs = std::shared_ptr<const std::vector<TokenLogprob>>;
+
+// What SamplingParams::measures asks for of one position.
+struct Measured {
+  std::optional<float> entropy = {};  // of the probabilities that are reported, in nats
+  int rank = 0;  // as many tokens are as probable as the position's or more; 0: it is not asked for
+
+  bool operator==(const Measured&) const = default;
+};
 
 // As a vector of them, but a single one, as most streams ask for, is held in place.
 class TopLogprobs {

@@ -40,7 +40,7 @@ class ScoreRecall {
   // Alternatives are not kept, so a Score that asks for them is computed.
   bool may_recall(const Sequence& sequence) const {
     return cache_.is_on() && sequence.kind == RequestKind::kScore &&
-           sequence.params.top_logprobs == 0;
+           sequence.params.top_logprobs == 0 && !sequence.params.measures.any();
   }
   // The sequence's next token; nullopt where a log probability of it or of one that is listed is
   // not known, or not to be recalled, or where the limit is reached: then the sequence awaits it.

@@ -186,6 +186,7 @@ struct TokenResult {
   float logprob = 0.0F;
   TopLogprobs top_logprobs;            // best first; empty for a Score that asks for none
   TokenLogprobs listed_logprobs = {};  // as TokenEvent has them
+  Measured measured = {};
 };
 
 // The result of one row of the plan.

@@ -44,7 +44,11 @@ struct SampleRow : DrawParams {
   // Tokens whose log probabilities are written as well, whatever they are: after the num_top places
   // of SampleArgs::top, in this order.
   const std::int32_t* listed_ids = nullptr;  // [num_listed]
-  std::int64_t num_listed = 0;               // with num_top at most SampleArgs::top_stride
+  std::int64_t num_listed = 0;
+  // 1: after those, one more place is written: as its id the rank of the row's token, as many as
+  // have a logit that is not less than its own; as its logprob the entropy, in nats, of the
+  // probabilities that are reported, by one order of summation.
+  std::int64_t is_measured = 0;
   // Token i is allowed if bit i % 32 of word i / 32 is set; others become -inf. Null: all are.
   const std::uint32_t* mask = nullptr;
 };
@@ -102,8 +106,8 @@ struct SampleArgs {
   const std::int32_t* ids = nullptr;        // [m] input tokens, where a row counts its own
   SampleRecord* records = nullptr;          // [m]
   SampleRecord* sent = nullptr;             // [m] the same once more, for the host; null: not
-  TopToken* top = nullptr;                  // [m, top_stride], best first; then those listed
-  std::int64_t top_stride = 0;              // >= num_top + num_listed of every row
+  TopToken* top = nullptr;      // [m, top_stride], best first; then those listed; what is measured
+  std::int64_t top_stride = 0;  // >= num_top + num_listed + is_measured of every row
   // [m, vocabulary] written, where any row is_raw, has one of the masks, or draws by typical_p.
   Matrix<float> raw = {};
   // Tokens that may be drawn, where the log probabilities that are reported stay those before it:

@@ -116,6 +116,7 @@ void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& an
   request.scored = std::move(message.scored);
   request.params.top_logprobs = message.top_logprobs;
   request.params.logprob_token_ids = std::move(message.logprob_token_ids);
+  request.params.measures = message.measures;
   submit(std::move(request), peer, answers);
 }
 

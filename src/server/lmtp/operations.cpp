@@ -242,6 +242,7 @@ Result<Request> make_request(ScoreMessage& message, Encoded encoded,
   request.scored = std::move(encoded.scored);
   request.params.top_logprobs = message.top_logprobs;
   request.params.logprob_token_ids = std::move(message.logprob_token_ids);
+  request.params.measures = message.measures;
   if (encoded.candidates != nullptr) {
     stream.rows = std::make_unique<CandidateRows>();
     stream.rows->trie = std::move(encoded.candidates);
