@@ -34,6 +34,28 @@ def test_models(client):
     assert e.value.code == "model_not_found"
 
 
+def test_prompt_logprobs_are_those_of_an_echo(client):
+    asked = {"extra_body": {"prompt_logprobs": 3}, "max_tokens": 1}
+    echoed = complete(client, echo=True, logprobs=3, **asked).choices[0]
+    (choice,) = complete(client, **asked).choices
+    first, *others = choice.prompt_logprobs
+    lists = echoed.logprobs
+    assert first is None and choice.prompt_logprobs == echoed.prompt_logprobs
+    assert len(others) + 1 == len(lists.tokens) - 1
+    for at, entries in enumerate(others, start=1):
+        own, *_ = entries.values()
+        assert own["decoded_token"] == lists.tokens[at]
+        assert own["logprob"] == lists.token_logprobs[at]
+        ranked = sorted(entries.values(), key=lambda entry: entry["rank"])
+        assert [e["rank"] for e in ranked[:3]] == [1, 2, 3] and own in ranked
+        assert [e["logprob"] for e in ranked] == sorted(
+            (e["logprob"] for e in ranked), reverse=True
+        )
+        assert set(lists.top_logprobs[at].values()) <= {e["logprob"] for e in ranked}
+    with pytest.raises(openai.BadRequestError, match="-1, which is all of the vocabulary's"):
+        complete(client, extra_body={"prompt_logprobs": -1})
+
+
 def counts_of(answer):
     """Of a repeated request more of the prompt is cached."""
     return answer.usage.model_dump(exclude={"prompt_tokens_details"})

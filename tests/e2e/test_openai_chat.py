@@ -28,11 +28,14 @@ def chat(client, **more):
 
 
 def test_a_chat_is_the_completion_of_its_prompt(client, model):  # noqa: F811
-    answer = chat(client, logprobs=True, top_logprobs=2)
+    more = {"extra_body": {"prompt_logprobs": 2}}
+    answer = chat(client, logprobs=True, top_logprobs=2, **more)
     ids = ids_of(model[1], MESSAGES)
     completion = client.completions.create(
-        model="model", prompt=ids, max_tokens=12, temperature=0, logprobs=2
+        model="model", prompt=ids, max_tokens=12, temperature=0, logprobs=2, **more
     )
+    assert answer.prompt_logprobs == completion.choices[0].prompt_logprobs
+    assert len(answer.prompt_logprobs) == len(ids)
     (choice,) = answer.choices
     assert answer.object == "chat.completion" and choice.message.role == "assistant"
     assert choice.message.content == completion.choices[0].text

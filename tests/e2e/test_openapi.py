@@ -32,9 +32,10 @@ WHOLE = INPUTS | {
 }
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 # By the path: bodies that together make an answer have every field. For others: Schemas.sample().
+RANKED = {"prompt_logprobs": 1}
 BODIES = {
-    "/v1/completions": [TEXT, TEXT | STREAM],
-    "/v1/chat/completions": CHATS + [chat | STREAM for chat in CHATS],
+    "/v1/completions": [TEXT | RANKED, TEXT | STREAM],
+    "/v1/chat/completions": [CHAT | RANKED] + CHATS + [chat | STREAM for chat in CHATS],
     "/": [WHOLE, INPUTS | {"stream": True}],
     "/generate": [WHOLE],
     "/generate_stream": [INPUTS],

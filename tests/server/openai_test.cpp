@@ -245,6 +245,29 @@ TEST(OpenAi, EchoWithLogprobsIsThePromptsScore) {
       << "the prompt's come with the first";
 }
 
+// In vLLM's form: of completions in each choice, of chats in the answer.
+TEST(OpenAi, PromptLogprobsHaveRanks) {
+  const OpenAiServing serving;
+  const std::string request = "{" + kNoBos + R"("prompt": "abc", "max_tokens": 1)";
+  const Json answer = serving.ask(request + R"(, "prompt_logprobs": 1, "n": 2})");
+  for (const Json& choice : answer["choices"]) {
+    const Json& logprobs = choice["prompt_logprobs"];
+    ASSERT_EQ(logprobs.size(), 3U);
+    EXPECT_TRUE(logprobs[0].is_null());
+    EXPECT_EQ(logprobs[1]["98"]["logprob"].get<float>(), FakeAgent::logprob_after({97}, 98));
+    EXPECT_EQ(logprobs[1]["98"]["rank"], FakeAgent::kRank);
+    EXPECT_EQ(logprobs[2]["99"]["decoded_token"], "c");
+    EXPECT_TRUE(choice["logprobs"].is_null());
+  }
+  EXPECT_EQ(serving.ask(request + R"(, "prompt_logprobs": 0})")["choices"][0]["prompt_logprobs"],
+            answer["choices"][0]["prompt_logprobs"]);
+  const Json echoed = serving.ask(
+      request + R"(, "prompt_logprobs": 1, "echo": true, "logprobs": 1, "stream": false})");
+  EXPECT_EQ(echoed["choices"][0]["prompt_logprobs"], answer["choices"][0]["prompt_logprobs"]);
+  EXPECT_EQ(echoed["choices"][0]["logprobs"]["tokens"].size(), 4U);
+  EXPECT_FALSE(serving.ask(request + "}")["choices"][0].contains("prompt_logprobs"));
+}
+
 TEST(OpenAi, ListsOfPromptsAndSamplesHaveAChoiceEach) {
   const OpenAiServing serving;
   const std::string more = R"(, "n": 2, "max_tokens": 3, "return_token_ids": true)";
@@ -307,6 +330,8 @@ TEST(OpenAi, WhatIsWrongIsNamedAndNothingRuns) {
       {R"({"prompt": "a", "stream_options": {"include_usage": true}})", R"("stream_options" null)"},
       {R"({"prompt": "a", "suffix": "b"})", R"("suffix" null)"},
       {R"({"prompt": "a", "structural_tag": {"a": 1}})", R"("structural_tag" null)"},
+      {R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})", R"("prompt_logprobs" null)"},
+      {R"({"prompt": "a", "prompt_logprobs": -2})", R"("prompt_logprobs" null)"},
       {R"({"prompt": "a", "min_p": 1.1})", R"("min_p" null)"},
       {R"({"prompt": "a", "typical_p": 0})", R"("typical_p" null)"},
       {R"({"prompt": "a", "min_p": NaN})", R"("body" null)"},

@@ -76,6 +76,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
                                             std::to_string(kSequencesMax) + "; send them in parts"};
     }
     if (!model.tokenizer) return no_tokenizer("prompt", model.tokenizer.error());
+    if (auto few = check_prompt_logprobs(model.limits.vocab_size); !few) return few;
     if (request_.plan != nullptr) {
       request_.text.format = std::move(request_.plan->format);
       request_.text.markers = std::move(request_.plan->markers);
@@ -99,6 +100,16 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::shared_ptr<registry::StreamCanceller> canceller;  // null: it does not run
     std::optional<SampleText> text;                        // of a sample
   };
+
+  Result<void> check_prompt_logprobs(int vocab_size) {
+    if (request_.prompt_logprobs != -1) return {};
+    request_.prompt_logprobs = vocab_size;
+    if (vocab_size <= kMaxTopLogprobs) return {};
+    return Error{ErrorCode::kInvalid, "prompt_logprobs: is -1, which is all of the vocabulary's " +
+                                          std::to_string(vocab_size) +
+                                          " tokens; allowed are at most " +
+                                          std::to_string(kMaxTopLogprobs)};
+  }
 
   // What is submitted is checked there.
   Result<void> check_access() const {
@@ -161,7 +172,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     Request request;
     request.prompt = {ids.front()};
     request.scored.assign(ids.begin() + 1, ids.end());
-    request.params.top_logprobs = request_.params.top_logprobs;
+    request.params.top_logprobs =
+        std::max(request_.params.top_logprobs, request_.prompt_logprobs.value_or(0));
+    request.params.measures.rank = request_.prompt_logprobs.has_value();
     scores_[prompt].key = {responder_->id(), static_cast<StreamId>(prompts_.size() + prompt)};
     submit(RequestKind::kScore, std::move(request), scores_[prompt]);
   }

@@ -49,6 +49,8 @@ struct GenerationRequest {
   bool penalizes_prompts = true;
   // Log probabilities of the prompts' tokens but for the first, before any is generated.
   bool scores_prompts = false;
+  // With their ranks, beside so many alternatives of each, -1: all. REQUIRES: scores_prompts.
+  std::optional<int> prompt_logprobs;
   bool generates = true;  // false: no tokens; without scores_prompts nothing is computed
   // What make_prompts decides besides, and computes nothing else of: its prompts are none, and
   // on_prompt_token() is not called. Null: nothing.

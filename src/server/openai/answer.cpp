@@ -68,6 +68,7 @@ class OpenAiAnswer : public GenerationListener {
     std::string ids;  // as JSON; empty where the answer has none
     Pending echo;
     std::optional<int> num_cached = {};  // of its tokens; not told by all servers
+    std::string logprobs = {};           // entries of prompt_logprobs as JSON
   };
   struct Call {
     CallBegins begin;
@@ -105,6 +106,7 @@ class OpenAiAnswer : public GenerationListener {
   Result<void> check_length() const;
   void write_content(Choice& choice, JsonWriter& json) const;
   void write_calls(Choice& choice, JsonWriter& json) const;
+  void write_prompt_logprobs(const Prompt& prompt, JsonWriter& json) const;
   // `index`: of the answer's choices.
   void write_choice(Choice& choice, std::size_t index, JsonWriter& json);
   void append_chunk(Choice& choice, std::size_t index);
@@ -169,6 +171,7 @@ OpenAiAnswer::Prompt OpenAiAnswer::make_prompt(std::size_t at,
   const text::TokenDecoder::Options decoder{tokenizer_, skips_special_tokens_, options_.echo};
   Prompt prompt{{}, {{}, TokenLists(options_, decoder)}};
   if (options_.token_ids) JsonWriter(prompt.ids).value(ids);
+  if (options_.prompt_logprobs && !ids.empty()) prompt.logprobs = "null";
   prompt.echo.text = options_.opening;
   if (!options_.echo) return prompt;
   // With text_offset the text is that of the tokens: a normalizer may have changed the client's,
@@ -216,8 +219,15 @@ void OpenAiAnswer::count_cached(const TokenEvent& event, Prompt& prompt) {
 void OpenAiAnswer::on_prompt_token(int prompt, TokenEvent event) {
   const auto at = static_cast<std::size_t>(prompt);
   count_cached(event, prompts_[at]);
-  if (!options_.echo || !options_.logprobs) return;
   Pending& echo = prompts_[at].echo;
+  if (options_.prompt_logprobs) {
+    std::string& ranked = prompts_[at].logprobs;
+    const std::size_t num_before = ranked.size();
+    // -1 is all that there are.
+    echo.lists.write_ranked(event, static_cast<std::size_t>(*options_.prompt_logprobs), ranked);
+    num_held_ += (ranked.size() - num_before) * (options_.is_chat ? 1 : num_samples_);
+  }
+  if (!options_.echo || !options_.logprobs) return;
   const std::size_t num_before = echo.num_bytes();
   echo.lists.add_prompt_token(event, true);
   num_held_ += (echo.num_bytes() - num_before) * num_samples_;
@@ -336,12 +346,19 @@ void OpenAiAnswer::write_content(Choice& choice, JsonWriter& json) const {
   json.end_object();
 }
 
+void OpenAiAnswer::write_prompt_logprobs(const Prompt& prompt, JsonWriter& json) const {
+  if (!options_.prompt_logprobs) return;
+  json.key("prompt_logprobs").begin_array().out() += prompt.logprobs;
+  json.end_array();
+}
+
 void OpenAiAnswer::write_choice(Choice& choice, std::size_t index, JsonWriter& json) {
   json.begin_object().field("index", index);
   write_content(choice, json);
   choice.pending.lists.take(json);
   const std::string& prompt_ids = prompts_[index / num_answers()].ids;
   if (!choice.is_begun && !prompt_ids.empty()) json.raw_field("prompt_token_ids", prompt_ids);
+  if (!options_.is_chat) write_prompt_logprobs(prompts_[index / num_answers()], json);
   const bool is_whole = std::ranges::all_of(choice.calls, &Call::is_whole);
   const bool calls = !choice.calls.empty() && is_whole && !options_.call_is_chosen;
   // A stop string may have cut a call.
@@ -424,6 +441,7 @@ void OpenAiAnswer::send_whole() {
     }
   }
   json.end_array();
+  if (options_.is_chat) write_prompt_logprobs(prompts_.front(), json);
   write_usage(json);
   json.end_object();
   body += '\n';

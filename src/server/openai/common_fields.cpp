@@ -25,7 +25,6 @@ constexpr std::array kUnsupported = {
     Unsupported{"suffix", "is not supported: no text can be filled in before it; leave it out"},
     Unsupported{"use_beam_search", "is not supported; best_of is"},
     Unsupported{"length_penalty", "is not supported: it belongs to beam search; leave it out"},
-    Unsupported{"prompt_logprobs", "is not supported; echo with logprobs gives them"},
     Unsupported{"prompt_embeds", "is not supported; send text or token ids"},
     Unsupported{"logits_processors", "is not supported; logit_bias is"},
     Unsupported{"bad_words", "is not supported; logit_bias is"},
@@ -61,6 +60,17 @@ void read_stream(JsonFields& fields, AnswerOptions& answer) {
   if (of_stream.failed()) fields.fail("stream_options", of_stream.error().message);
 }
 
+// vLLM takes 0 beside stream, and then tells nothing.
+void read_prompt_logprobs(JsonFields& fields, OpenAiRequest& request) {
+  constexpr std::string_view kField = "prompt_logprobs";
+  const auto num_top = fields.whole(kField, -1, kMaxTopLogprobs);
+  if (!num_top || (request.answer.streams && *num_top == 0)) return;
+  if (request.answer.streams) fields.fail(kField, "is not given with stream; leave out one");
+  request.answer.prompt_logprobs = static_cast<int>(*num_top);
+  request.generation.prompt_logprobs = request.answer.prompt_logprobs;
+  request.generation.scores_prompts = true;
+}
+
 void read_samples(JsonFields& fields, OpenAiRequest& request) {
   const auto n = fields.whole("n", 1, kSamplesMax).value_or(1);
   const auto best_of = fields.whole("best_of", 1, kSamplesMax).value_or(n);
@@ -82,6 +92,7 @@ void read_common(JsonFields& fields, const std::string& body, const ApiLimits& l
   read_grammar(fields, body, schema_reading(limits), request.generation);
   read_stream(fields, request.answer);
   read_samples(fields, request);
+  read_prompt_logprobs(fields, request);
   request.generation.penalizes_prompts = fields.given("penalties_from") != nullptr;
   SamplingParams& params = request.generation.params;
   params.temperature = 1.0F;

@@ -107,7 +107,7 @@ Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& 
   generation.params.max_tokens = 16;
   set_max_tokens(fields.whole("max_tokens", answer.echo ? 0 : 1, kAnyCount), request);
   generation.generates = generation.params.max_tokens > 0;
-  generation.scores_prompts = (answer.echo && answer.logprobs) || !generation.generates;
+  generation.scores_prompts |= (answer.echo && answer.logprobs) || !generation.generates;
   PromptReading how;
   how.adds_bos = fields.boolean("add_special_tokens", true);
   how.num_last = fields.whole("truncate_prompt_tokens", 1, kAnyCount);

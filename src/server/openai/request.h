@@ -29,9 +29,10 @@ struct AnswerOptions {
   bool logprobs = false;
   int num_top = 0;  // alternatives beside each token
   bool echo = false;
-  bool token_ids = false;         // the answer has the ids, too
-  bool names_tokens_ids = false;  // in log probabilities a token is "token_id:N"
-  std::optional<int> max_tokens;  // as given
+  std::optional<int> prompt_logprobs;  // GenerationRequest's
+  bool token_ids = false;              // the answer has the ids, too
+  bool names_tokens_ids = false;       // in log probabilities a token is "token_id:N"
+  std::optional<int> max_tokens;       // as given
   // What echo gives back where it is text; null: the text of the prompts' ids. Immutable.
   std::shared_ptr<const std::vector<PromptInput>> prompts;
   std::string opening;          // what each choice of a chat begins with

@@ -42,7 +42,8 @@ CommonRequest
   guided_regex, guided_grammar, grammar string
   guided_choice string[]
   guided_json_object boolean
-  structural_tag, adapter_id, suffix, use_beam_search, prompt_logprobs, prompt_embeds nothing
+  prompt_logprobs -1..1024
+  structural_tag, adapter_id, suffix, use_beam_search, prompt_embeds nothing
   logits_processors, bad_words, allowed_token_ids, cache_salt nothing
   length_penalty nothing|1..1
 
@@ -179,6 +180,7 @@ Choice
 CompletionChoice: Choice
   text! string
   logprobs! CompletionLogprobs|null
+  prompt_logprobs any[]
 
 Logprob = number|null
 
@@ -192,6 +194,7 @@ Chat: Answer
   object! 'chat.completion'
   choices! ChatChoice[]
   usage! Usage
+  prompt_logprobs any[]
 
 ChatChoice: Choice
   message! ChatMessage

@@ -76,12 +76,36 @@ void TokenLists::add_completion(const TokenEvent& event, bool has_logprob) {
     const auto [name, is_new] = names.insert(name_of(top.token));
     if (is_new) tops.text_key(*name).value(finite(top.logprob));
   };
-  for (const TokenLogprob& top : tops_of(event)) {
+  const auto given = tops_of(event);
+  const auto num_top = static_cast<std::size_t>(answer_->num_top);
+  for (const TokenLogprob& top : given.first(std::min(given.size(), num_top))) {
     has_own = has_own || top.token == event.token;
     append(top);
   }
   if (!has_own) append({event.token, event.logprob});
   tops.end_object();
+}
+
+void TokenLists::write_ranked(const TokenEvent& event, std::size_t num_top,
+                              std::string& out) const {
+  JsonWriter json(out);
+  json.begin_object();
+  const auto write = [&](const TokenLogprob& one, std::size_t rank) {
+    std::string text;
+    append_valid_utf8(tokenizer_->token_bytes(one.token), text);
+    json.key(std::to_string(one.token)).begin_object().field("logprob", finite(one.logprob));
+    json.field("rank", rank).field("decoded_token", text).end_object();
+  };
+  const auto tops = tops_of(event);
+  const auto best = tops.first(std::min(tops.size(), num_top));
+  const auto own = std::ranges::find(best, event.token, &TokenLogprob::token);
+  const auto own_rank = own != best.end() ? static_cast<std::size_t>(own - best.begin()) + 1
+                                          : static_cast<std::size_t>(event.measured.rank);
+  write({event.token, event.logprob}, own_rank);
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    if (best[i].token != event.token) write(best[i], i + 1);
+  }
+  json.end_object();
 }
 
 void TokenLists::write_chat_token(TokenId token, float logprob, JsonWriter& json) const {

@@ -27,6 +27,9 @@ class TokenLists {
     add_completion(event, has_logprob);
   }
 
+  // An entry of vLLM's prompt_logprobs: the token and num_top of the best, each with its rank.
+  void write_ranked(const TokenEvent& event, std::size_t num_top, std::string& out) const;
+
   // The fields logprobs and token_ids, as far as they are asked for; what comes next is counted on
   // from there.
   void take(JsonWriter& json);
