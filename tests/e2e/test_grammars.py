@@ -314,6 +314,24 @@ def test_bad_grammars_are_refused_and_the_connection_lives(demo):
     assert e.value.param == "guided_regex"
 
 
+def token_of(server, text):
+    tokenized = ask(server, "/tokenize", {"prompt": text, "add_special_tokens": False})
+    return json.loads(tokenized[1])["tokens"][0]
+
+
+def test_allowed_token_ids_narrow_a_grammar(demo):
+    a, z = token_of(demo, "a"), token_of(demo, "z")
+    body = {"prompt": PROMPT, "max_tokens": 20, "seed": 3, "return_token_ids": True}
+    status, answer = ask(demo, "/v1/completions", {**body, "allowed_token_ids": [z, a]})
+    (choice,) = json.loads(answer)["choices"]
+    assert status == 200 and set(choice["token_ids"]) == {a, z} and len(choice["token_ids"]) == 20
+    body["structured_outputs"] = {"regex": "[ab]{6}"}
+    status, answer = ask(demo, "/v1/completions", {**body, "allowed_token_ids": [z, a]})
+    assert status == 200 and json.loads(answer)["choices"][0]["text"] == "aaaaaa"
+    status, answer = ask(demo, "/v1/completions", {**body, "allowed_token_ids": [z]})
+    assert status == 422 and "none of the tokens that it allows here is possible" in answer
+
+
 def test_a_grammar_without_a_thread_is_refused_and_the_server_lives():
     """As long as the machine gives no address space for the stack of what compiles it."""
     body = {"prompt": PROMPT, "max_tokens": 20, "structured_outputs": {"regex": "[ab]{3}"}}

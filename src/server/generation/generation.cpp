@@ -9,6 +9,7 @@
 
 #include "encode_text.h"
 #include "fresh.h"
+#include "lmtp/request/error_text.h"
 #include "lmtp/request/request.h"
 #include "unknown_keys.h"
 
@@ -16,6 +17,30 @@ namespace lmtp::server {
 namespace {
 
 class Generation;
+
+// That allows these ids, which ascend.
+Result<std::shared_ptr<const TokenMask>> mask_of(const std::vector<TokenId>& ids,
+                                                 const SamplingParams& params,
+                                                 const engine::ModelLimits& limits) {
+  if (ids.back() >= limits.vocab_size) {
+    return Error{ErrorCode::kInvalid,
+                 "allowed_token_ids: " + beyond_vocabulary(ids.back(), limits.vocab_size)};
+  }
+  constexpr std::size_t kWordBits = 64;
+  auto mask = std::make_shared<TokenMask>();
+  mask->num_bytes = (limits.vocab_size + 7) / 8;
+  mask->words.resize((static_cast<std::size_t>(limits.vocab_size) + kWordBits - 1) / kWordBits);
+  for (const TokenId id : ids) {
+    mask->words[static_cast<std::size_t>(id) / kWordBits] |= std::uint64_t{1} << id % kWordBits;
+  }
+  if (params.min_tokens == 0 ||
+      mask->allows_other(params.end_ids(limits.eos_ids), limits.vocab_size)) {
+    return std::shared_ptr<const TokenMask>(std::move(mask));
+  }
+  return Error{ErrorCode::kInvalid,
+               "allowed_token_ids: all of them end the answer, and none of those can be drawn "
+               "before min_tokens; at least one other is needed"};
+}
 
 // What is done before its sequences run.
 class PromptIntake final : public Intake {
@@ -90,6 +115,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (auto taken = held->on_prompts(model, prompts, request_.params); !taken) return taken;
     if (ended_) return Error{ErrorCode::kCancelled, "cancelled"};
     model.end_answers(request_.params);
+    if (request_.allowed_token_ids.empty()) return {};
+    auto mask = mask_of(request_.allowed_token_ids, request_.params, model.limits);
+    if (!mask) return mask.error();
+    request_.params.mask = std::move(*mask);
     return {};
   }
 

@@ -1,6 +1,8 @@
 #include "common_fields.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,7 @@ namespace lmtp::server {
 namespace {
 
 constexpr int kSamplesMax = 128;
+constexpr std::size_t kAllowedIdsMax = std::size_t{1} << 20;
 
 struct Unsupported {
   std::string_view field;
@@ -28,7 +31,6 @@ constexpr std::array kUnsupported = {
     Unsupported{"prompt_embeds", "is not supported; send text or token ids"},
     Unsupported{"logits_processors", "is not supported; logit_bias is"},
     Unsupported{"bad_words", "is not supported; logit_bias is"},
-    Unsupported{"allowed_token_ids", "is not supported; logit_bias is"},
     Unsupported{"cache_salt", "is not supported: prompts share one prefix cache; leave it out"},
 };
 
@@ -58,6 +60,20 @@ void read_stream(JsonFields& fields, AnswerOptions& answer) {
   answer.counts_at_end = of_stream.boolean("include_usage", false);
   answer.counts_always = answer.counts_at_end && of_stream.boolean("continuous_usage_stats", false);
   if (of_stream.failed()) fields.fail("stream_options", of_stream.error().message);
+}
+
+// What lies beyond the vocabulary is refused where the model is known.
+void read_allowed_ids(JsonFields& fields, GenerationRequest& generation) {
+  constexpr std::string_view kField = "allowed_token_ids";
+  std::vector<TokenId>& ids = generation.allowed_token_ids;
+  ids = fields.ids(kField, kAllowedIdsMax);
+  std::ranges::sort(ids);
+  if (const auto twice = std::ranges::adjacent_find(ids); twice != ids.end()) {
+    fields.fail(kField, "has " + std::to_string(*twice) + " twice; allowed are ids that differ");
+  }
+  if (ids.empty() && fields.given(kField) != nullptr) {
+    fields.fail(kField, "is empty; at least one token id is needed");
+  }
 }
 
 // vLLM takes 0 beside stream, and then tells nothing.
@@ -98,6 +114,7 @@ void read_common(JsonFields& fields, const std::string& body, const ApiLimits& l
   params.temperature = 1.0F;
   fields.params({kMaxTokensName, kTopLogprobsName}, params);
   params.stop_token_ids = fields.ids("stop_token_ids", kMaxStopTokens);
+  read_allowed_ids(fields, request.generation);
   TextOptions& text = request.generation.text;
   text.stop = fields.strings("stop", protocol::kMaxStops, protocol::kMaxStopBytes);
   text.include_stop = fields.boolean("include_stop_str_in_output", false);

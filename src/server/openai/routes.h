@@ -44,7 +44,8 @@ CommonRequest
   guided_json_object boolean
   prompt_logprobs -1..1024
   structural_tag, adapter_id, suffix, use_beam_search, prompt_embeds nothing
-  logits_processors, bad_words, allowed_token_ids, cache_salt nothing
+  allowed_token_ids TokenIds
+  logits_processors, bad_words, cache_salt nothing
   length_penalty nothing|1..1
 
 StreamOptions
