@@ -147,6 +147,7 @@ class GenerateParams(ScoreParams, total=False):
     n: int  # samples; Token.index tells them apart
     stop: str | list[str]
     include_stop: bool
+    bad_words: str | list[str]  # that are not generated
     stop_token_ids: list[int]
     resumed: int
     logprobs: Literal["processed", "raw"]

@@ -39,6 +39,7 @@ client::Resumable resumable_of(Request& request) {
   message.options.notices = request.wants_notices;
   message.num_resumed = request.num_resumed;
   if (request.grammar != nullptr) message.grammar = *request.grammar;
+  if (request.bad_words != nullptr) message.bad_words = request.bad_words->texts;
   return client::Resumable(std::move(message));
 }
 

@@ -56,6 +56,7 @@ constexpr std::array kFieldNames = [] {
                "stop_token_ids",
                "stop",
                "include_stop",
+               "bad_words",
                "resumed",
                "n",
                "into",

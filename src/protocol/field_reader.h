@@ -48,6 +48,7 @@ enum class Field : std::uint8_t {
   kStopTokenIds,
   kStop,
   kIncludeStop,
+  kBadWords,
   kResumed,
   kN,
   kInto,

@@ -10,6 +10,7 @@
 #include "json_parser.h"
 #include "json_scan.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/request/bad_words.h"
 #include "lmtp/request/error_text.h"
 #include "mask_codec.h"
 
@@ -270,6 +271,8 @@ void read_controller(FieldReader& reader, GenerateMessage& message) {
     reader.fail(Field::kController, "is empty; allowed is a tag or a module's id");
   } else if (message.grammar) {
     reader.fail(Field::kController, "stands beside grammar; one is allowed");
+  } else if (!message.bad_words.empty()) {
+    reader.fail(Field::kController, "stands beside bad_words; one is allowed");
   } else if (message.num_samples > 1) {
     reader.fail(Field::kController, "is given with n " + std::to_string(message.num_samples) +
                                         "; allowed is n 1: a controller forks by itself");
@@ -290,6 +293,7 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   read_options(reader, message.options);
   message.stop = reader.strings(Field::kStop, kMaxStops, kMaxStopBytes);
   message.include_stop = reader.optional_bool(Field::kIncludeStop).value_or(false);
+  message.bad_words = reader.strings(Field::kBadWords, kMaxBadWords, kMaxBadWordBytes);
   message.num_resumed = reader.whole(Field::kResumed, 0, {0, kMaxCount});
   message.num_samples = reader.whole_within(Field::kN, 1, 1, kMaxSamples);
   if (reader.has(Field::kInto)) message.into = reader.required_name(Field::kInto);

@@ -155,6 +155,7 @@ void write_message(const GenerateMessage& message, std::string_view bias_json, J
   if (!message.chat || !message.prompt.empty()) write_prompt(message.prompt, message.options, json);
   write_options(message.options, json);
   if (!message.stop.empty()) json.field("stop", message.stop);
+  if (!message.bad_words.empty()) json.field("bad_words", message.bad_words);
   if (message.include_stop) json.field("include_stop", true);
   if (message.num_resumed > 0) json.field("resumed", message.num_resumed);
   if (message.num_samples > 1) json.field("n", message.num_samples);

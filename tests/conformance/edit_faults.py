@@ -27,3 +27,6 @@ without_field("appended-tokens-are-reported", "append", "BACKTRACK")
 def too_many_forks_are_fewer(verb, fields):
     if verb == "FORK" and len(fields.get("streams") or []) > 64:
         fields["streams"] = fields["streams"][:1]
+
+
+without_field("bad-words-are-not-generated", "bad_words")

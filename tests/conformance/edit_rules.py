@@ -2,7 +2,7 @@
 
 import functools
 
-from suite import NUM_TRIES, PROMPT, Broken, expect, expect_equal, ids, values
+from suite import NUM_TRIES, PROMPT, Broken, expect, expect_equal, ids, texts, values
 from suite import rule as any_rule
 
 LONG = {"max_tokens": 480, "ignore_eos": True, "temperature": 0.9, "seed": 5}
@@ -17,11 +17,11 @@ async def running(w, **fields):
     return stream_id
 
 
-async def edited(w, verb, num_forks=0, **fields):
+async def edited(w, verb, num_forks=0, asked={}, **fields):
     """(the entries of a stream that was edited while it ran, its forks). Where a stream ends before
-    the edit is there, another one is edited."""
+    the edit is there, another one is edited. asked: the stream's own fields."""
     for _ in range(NUM_TRIES):
-        stream_id = await running(w)
+        stream_id = await running(w, **asked)
         forks = [w.new_id() for _ in range(num_forks)]
         since = len(w.entries)
         await w.say(verb, stream_id=stream_id, **fields, **({"streams": forks} if forks else {}))
@@ -132,3 +132,27 @@ async def wrong_edits_are_refused(t):
         ]:  # fmt: skip
             await is_refused(w, verb, field, fields)
         await is_refused(w, "FORK", "streams", {"streams": ["itself"]})
+
+
+@rule("Bad words", "MASK", "FORK")
+async def bad_words_are_not_generated(t):
+    """A word of several tokens is generated neither by a stream nor by its fork."""
+
+    def has(tokens, words):
+        return any(tokens[i : i + len(w)] == w for w in words for i in range(len(tokens)))
+
+    async with t.wire() as w:
+        plain = await w.generate(**LONG, text=True)
+        for word in sorted(set(texts(plain).split()), key=len, reverse=True):
+            words = []
+            for text in (word, " " + word):
+                _, entry = await w.ask("TOKENIZE", text=text, add_special_tokens=False)
+                words.append(entry["tokens"])
+            if min(map(len, words)) > 1 and has(ids(plain), words):
+                break
+        expect(has(ids(plain), words), f"{word!r} was not generated")
+        whole, (fork,) = await edited(w, "FORK", 1, {"bad_words": word}, params={"seed": 6})
+        entries = await w.finish(fork)
+        forked = ids(whole)[: entries[0]["fork_at"]] + ids(entries)
+        for tokens in (ids(whole), forked):
+            expect(not has(tokens, words), f"{word!r} was generated")

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lmtp/constraint/grammar_compiler.h"
+#include "lmtp/request/bad_words.h"
 #include "support/constraint_driver.h"
 
 namespace lmtp::constraint {
@@ -190,6 +191,45 @@ TEST(StreamTest, WhatNoTokenSpellsIsAnErrorOfThatStream) {
   EXPECT_EQ(next.error().code, ErrorCode::kConstraint);
   EXPECT_EQ(next.error().message,
             "constraint: none of the model's tokens goes on as the grammar wants it here");
+}
+
+// What the grammar forces ends before the token that would make a bad word; nothing may follow.
+TEST(StreamTest, BadWordsNarrowAGrammar) {
+  Streams streams;
+  const auto ids = [&](const std::string& text) {
+    return *streams.tokenizer().encode_continuation(text);
+  };
+  const auto stream = constrain(streams.grammar(Kind::kChoice, R"(["abcabdcab"])"), {}, nullptr);
+  const auto plain = streams.next(*stream->mask_source, {});
+  std::vector<TokenId> forced = plain->allowed();
+  ASSERT_EQ(forced.size(), 1U);
+  forced.insert(forced.end(), plain->forced.begin(), plain->forced.end());
+  ASSERT_GE(forced.size(), 4U) << "letters, or pairs of them";
+  for (std::size_t length = 1; length <= 2; ++length) {
+    for (std::size_t last = length - 1; last < forced.size(); ++last) {
+      const auto begin = forced.begin() + static_cast<std::ptrdiff_t>(last + 1 - length);
+      const std::vector<TokenId> word(begin, begin + static_cast<std::ptrdiff_t>(length));
+      const auto at =
+          static_cast<std::size_t>(std::ranges::search(forced, word).begin() - forced.begin()) +
+          length - 1;
+      const auto source =
+          without(std::make_shared<const BadWords>(BadWords{{}, {word}}), stream->mask_source);
+      const auto next = streams.next(*source, {});
+      ASSERT_TRUE(next.ok());
+      EXPECT_EQ(next->allowed(), first(forced, at == 0 ? 0 : 1));
+      const std::vector<TokenId> behind(forced.begin() + 1, forced.end());
+      EXPECT_EQ(next->forced, first(behind, at == 0 ? 0 : at - 1));
+      EXPECT_TRUE(streams.next(*source, first(forced, at))->allowed().empty());
+      EXPECT_TRUE(streams.next(*source->forked(), first(forced, at))->allowed().empty());
+    }
+  }
+  const auto letters = constrain(streams.grammar(Kind::kRegex, "[ab]{9}"), {}, nullptr);
+  const auto source = without(
+      std::make_shared<const BadWords>(BadWords{{}, {ids("a"), {ids("b")[0], ids("b")[0]}}}),
+      letters->mask_source);
+  EXPECT_FALSE(streams.next(*source, {})->allows(ids("a")[0]));
+  EXPECT_TRUE(streams.next(*source, {})->allows(ids("b")[0]));
+  EXPECT_FALSE(streams.next(*source, ids("b"))->allows(ids("b")[0]));
 }
 
 TEST(StreamTest, MasksAfterAStepBackAreThoseOfAFreshStream) {

@@ -258,11 +258,17 @@ def test_http_has_the_same_way_in(single, workers, balancer):
         held = client.completions.create(
             **fields, max_tokens=12, extra_body={"structured_outputs": {"regex": "[0-9]{4}"}}
         )
+        narrowed = client.completions.create(
+            **fields, max_tokens=12,
+            extra_body={"bad_words": whole.choices[0].text.split()[:3], "prompt_logprobs": 2},
+        )  # fmt: skip
+        assert narrowed.choices[0].text != whole.choices[0].text[:12]
         chunks = client.completions.create(**fields, max_tokens=24, stream=True)
         streamed = "".join(chunk.choices[0].text for chunk in chunks)
         return [
             whole.choices[0].text, streamed, stopped.choices[0].text, held.choices[0].text,
             stopped.choices[0].logprobs.token_logprobs, whole.usage.prompt_tokens,
+            narrowed.choices[0].text, narrowed.choices[0].prompt_logprobs,
         ]  # fmt: skip
 
     assert answers(balancer) == answers(single)

@@ -332,6 +332,52 @@ def test_allowed_token_ids_narrow_a_grammar(demo):
     assert status == 422 and "none of the tokens that it allows here is possible" in answer
 
 
+def has(tokens, word):
+    return any(tokens[i : i + len(word)] == word for i in range(len(tokens)))
+
+
+def test_bad_words_are_not_generated(demo):
+    """By their tokens, of one or several, wherever the stream begins to be generated."""
+
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+
+            async def tokens_of(prompt, num, **fields):
+                asked = {"max_tokens": num, "ignore_eos": True, **fields}
+                return [t.id async for t in client.generate(prompt, **asked)]
+
+            plain = await tokens_of(PROMPT, 30)
+            begin = await client.tokenize(PROMPT)
+            texts = [await client.detokenize([token]) for token in plain]
+            num_met = 0
+            for text in "".join(texts).split()[:8]:
+                words = [await client.tokenize(t, add_special_tokens=False)
+                         for t in (text, " " + text)]  # fmt: skip
+                changed = await tokens_of(PROMPT, 30, bad_words=[text])
+                assert not any(has(changed, word) for word in words)
+                at = min((i + len(w) - 1 for w in words for i in range(len(plain))
+                          if plain[i : i + len(w)] == w), default=None)  # fmt: skip
+                if at is None:
+                    continue
+                num_met += 1
+                assert changed[:at] == plain[:at] and changed[at] != plain[at]
+                resumed = await tokens_of(
+                    begin + changed[:at], 30 - at, bad_words=[text], resumed=at
+                )
+                assert resumed == changed[at:]
+            assert num_met >= 4, texts
+
+    run(go())
+    allowed = [token_of(demo, "q"), token_of(demo, "x")]
+    body = {"prompt": PROMPT, "max_tokens": 20, "allowed_token_ids": allowed}
+    body["structured_outputs"] = {"regex": "[qx]{6}"}
+    for words, texts in ((["x"], ["qqqqqq"]), (["qq", "xx"], ["qxqxqx", "xqxqxq"])):
+        status, answer = ask(demo, "/v1/completions", {**body, "bad_words": words})
+        assert status == 200 and json.loads(answer)["choices"][0]["text"] in texts, answer
+    status, answer = ask(demo, "/v1/completions", {**body, "bad_words": ["q", "x"]})
+    assert status == 422 and "constraint" in answer
+
+
 def test_a_grammar_without_a_thread_is_refused_and_the_server_lives():
     """As long as the machine gives no address space for the stack of what compiles it."""
     body = {"prompt": PROMPT, "max_tokens": 20, "structured_outputs": {"regex": "[ab]{3}"}}

@@ -81,6 +81,14 @@ TEST(ParseText, TokensThatAreListed) {
             std::vector<TokenId>{3});
 }
 
+TEST(ParseText, BadWords) {
+  const auto message = parsed(R"("prompt": [1], "bad_words": ["x", " y z"])");
+  EXPECT_EQ(message.bad_words, (std::vector<std::string>{"x", " y z"}));
+  EXPECT_EQ(parse_as<GenerateMessage>(serialize_client_message(message)).bad_words,
+            message.bad_words);
+  EXPECT_TRUE(parsed(R"("prompt": [1], "bad_words": [])").bad_words.empty());
+}
+
 TEST(ParseText, WhatIsMeasured) {
   EXPECT_FALSE(parsed(R"("prompt": [1], "entropy": false, "rank": null)").params.measures.any());
   const auto message = parsed(R"("prompt": [1], "entropy": true)");

@@ -330,6 +330,8 @@ TEST(OpenAi, WhatIsWrongIsNamedAndNothingRuns) {
       {R"({"prompt": "a", "stream_options": {"include_usage": true}})", R"("stream_options" null)"},
       {R"({"prompt": "a", "suffix": "b"})", R"("suffix" null)"},
       {R"({"prompt": "a", "structural_tag": {"a": 1}})", R"("structural_tag" null)"},
+      {R"({"prompt": "a", "bad_words": ["a", ""]})", R"("bad_words" null)"},
+      {R"({"prompt": "a", "bad_words": [5]})", R"("bad_words" null)"},
       {R"({"prompt": "a", "allowed_token_ids": []})", R"("allowed_token_ids" null)"},
       {R"({"prompt": "a", "allowed_token_ids": [5, 6, 5]})", R"("allowed_token_ids" null)"},
       {R"({"prompt": "a", "allowed_token_ids": [2000000]})", R"("allowed_token_ids" null)"},

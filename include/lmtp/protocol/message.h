@@ -73,6 +73,7 @@ struct GenerateMessage {
   // In the place of a prompt, which is then what came of it before: num_resumed ids.
   std::optional<Chat> chat = {};
   std::optional<ReplyReading> reading = {};  // where there is a chat; nothing: all of it is text
+  std::vector<std::string> bad_words = {};   // at most kMaxBadWords of 1 to kMaxBadWordBytes bytes
   std::optional<Grammar> grammar = {};       // without triggers where there is `reading`
   std::string controller = {};               // of AICI: a tag, or a module's id; empty: none
   std::string controller_arg = {};           // a string as it is, or other JSON as text

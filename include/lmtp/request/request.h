@@ -9,6 +9,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/request/adapter.h"
+#include "lmtp/request/bad_words.h"
 #include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/grammar.h"
@@ -56,6 +57,7 @@ struct Request {
   std::shared_ptr<StopChecker> stops;
   std::shared_ptr<const MaskSource> mask_source;  // Generate only; null: none
   std::shared_ptr<const Grammar> grammar;         // that these two are of, for who sends it on
+  std::shared_ptr<const BadWords> bad_words;      // the same, of mask_source
   std::shared_ptr<aici::Instance> controller;     // Generate only; null: none
   // Not null: a Generate that has no prompt and parameters of its own. ForkBegun is its first
   // event.

@@ -45,6 +45,7 @@ struct GenerationRequest {
   int num_samples = 1;        // of each prompt; their seeds are seed, seed + 1, ...
   SamplingParams params;
   std::vector<TokenId> allowed_token_ids = {};  // ascending, distinct: params.mask; empty: all
+  std::vector<std::string> bad_words = {};      // at most kMaxBadWords
   bool to_context_end = false;  // as many tokens as fit, in the place of params.max_tokens
   // false: presence and frequency penalties count generated tokens alone, as OpenAI's API has it.
   bool penalizes_prompts = true;

@@ -87,12 +87,15 @@ registry::Submission submit_forks(registry::Models& models, const Requester& fro
 
 Intake::Intake(registry::Models& models, Encoder& encoder, std::shared_ptr<MemoryLimit::Part> part,
                Needs needs)
-    : models_(models), encoder_(encoder), part_(std::move(part)), needs_(std::move(needs)) {}
+    : models_(models), encoder_(encoder), part_(std::move(part)), needs_(std::move(needs)) {
+  for (const std::string& word : needs_.bad_words) needs_.coded_bytes += 4 * word.size();
+}
 
 Intake::~Intake() { part_->replace(counted_bytes_, 0); }
 
 bool Intake::count() {
   std::size_t bytes = num_bytes() + (needs_.grammar ? needs_.grammar->text.size() : 0);
+  for (const std::string& word : needs_.bad_words) bytes += word.size();
   if (needs_.controller) bytes += needs_.controller->name.size() + needs_.controller->arg.size();
   if (!part_->replace(counted_bytes_, bytes)) return false;
   counted_bytes_ = bytes;
@@ -106,13 +109,14 @@ Intake::Progress Intake::advance(const Requester& from) {
   if (!model_) model_ = no_model();
   if (!encoded_) {
     if (needs_.is_slow || needs_.coded_bytes > kEncodedAtOnceMax) return encode_later(from);
-    encoded_ = guarded([&] { return encode(*model_); });
+    encoded_ = guarded([&] { return encode_all(*model_); });
   }
   if (!*encoded_) return refused(encoded_->error());
   if (!std::exchange(is_accepted_, true)) {
     if (const auto accepted = accept(*model_, **encoded_); !accepted) {
       return refused(accepted.error());
     }
+    bad_words_ = std::move((*encoded_)->bad_words);
     if ((*encoded_)->grammar) needs_.grammar = std::move((*encoded_)->grammar);
     if (!(*encoded_)->grammar_field.empty()) needs_.grammar_field = (*encoded_)->grammar_field;
   }
@@ -135,6 +139,15 @@ Intake::Progress Intake::advance(const Requester& from) {
   }
   part_->replace(std::exchange(counted_bytes_, 0), 0);
   return {.model = std::exchange(model_, std::nullopt), .refusal = {}, .awaited = {}};
+}
+
+Result<Encoded> Intake::encode_all(const registry::ReadyModel& model) {
+  Result<Encoded> encoded = encode(model);
+  if (!encoded || needs_.bad_words.empty()) return encoded;
+  auto words = encode_bad_words(model.tokenizer, needs_.bad_words);
+  if (!words) return words.error();
+  encoded->bad_words = std::move(*words);
+  return encoded;
 }
 
 Intake::Progress Intake::await_model(const Requester& from) {
@@ -171,7 +184,7 @@ Intake::Progress Intake::encode_later(const Requester& from) {
               event = ModelReady{from.key.stream, encoding_}] {
     const auto kept = weak.lock();
     if (kept == nullptr) return;  // dropped
-    kept->encoded_ = guarded([&] { return kept->encode(*kept->model_); });
+    kept->encoded_ = guarded([&] { return kept->encode_all(*kept->model_); });
     tell_ready(*sink, event);
   };
   if (encoder_.submit(from.key.connection, std::move(job))) return {};
@@ -258,6 +271,10 @@ registry::Submission Intake::submit_sample(const Requester& from, Request&& requ
       models_.refusals().add(request, fits.error().code);
       return registry::Refusal{about_grammar(fits.error())};
     }
+  }
+  if (bad_words_ != nullptr) {
+    request.mask_source = without(bad_words_, std::move(request.mask_source));
+    request.bad_words = bad_words_;
   }
   return submit(models_, from, std::move(request));
 }

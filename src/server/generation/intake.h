@@ -19,6 +19,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/registry/models.h"
+#include "lmtp/request/bad_words.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/grammar.h"
 #include "lmtp/request/request.h"
@@ -84,6 +85,7 @@ struct Encoded {
   std::optional<Grammar> grammar = {};
   std::string grammar_field = {};  // empty: that of the needs
   std::unique_ptr<GrammarRetry> retry = {};
+  std::shared_ptr<const BadWords> bad_words = {};  // the intake's own; null: none
 };
 
 // Owner: the request, on its connection's strand; of one thread at a time: the strand's or the
@@ -100,6 +102,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
     std::string grammar_field = "grammar";  // what errors about it begin with
     std::size_t num_resumed = 0;            // of the prompt's tokens, the last that were generated
     std::optional<GenerationController> controller;
+    std::vector<std::string> bad_words = {};
   };
 
   // `models` and `encoder` outlive it. `part`: of what waits for models, the connection's.
@@ -152,6 +155,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
  private:
   using Compiled = constraint::GrammarCompiler::Compiled;
 
+  Result<Encoded> encode_all(const registry::ReadyModel& model);
   Progress await_model(const Requester& from);
   Progress encode_later(const Requester& from);
   Progress compile_later(const Requester& from);
@@ -173,6 +177,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   std::optional<registry::ReadyModel> model_;  // that was ready when the last work was handed over
   // Other threads write where these point to, so that none of them can be the last owner of this.
   std::shared_ptr<std::optional<Compiled>> grammar_;  // null: not handed over
+  std::shared_ptr<const BadWords> bad_words_;         // null: none
   std::shared_ptr<std::optional<Result<aici::Instantiated>>> instantiated_;  // the same
   std::shared_ptr<aici::Instance> instance_;
   std::optional<BegunController> begun_;

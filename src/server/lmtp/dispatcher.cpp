@@ -98,7 +98,7 @@ void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers&
   log_ignored(message.unknown_keys, peer);
   const bool is_base = is_base_stream(message.options) && message.stop.empty() &&
                        message.num_samples == 1 && message.into.empty() && !message.chat &&
-                       !message.grammar && message.controller.empty();
+                       !message.grammar && message.controller.empty() && message.bad_words.empty();
   if (!is_base) return begin(std::move(message), peer, answers);
   Request request = request_of(message, RequestKind::kGenerate);
   request.params = std::move(message.params);

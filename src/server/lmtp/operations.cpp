@@ -86,6 +86,7 @@ Intake::Needs needs_of(Operation& operation, const Peer& peer) {
   auto* const generate = std::get_if<GenerateMessage>(&operation);
   if (generate == nullptr) return needs;
   if (!generate->reading) needs.grammar = std::move(generate->grammar);
+  needs.bad_words = std::move(generate->bad_words);
   needs.num_resumed = static_cast<std::size_t>(generate->num_resumed);
   if (!generate->controller.empty()) {
     needs.controller = {generate->controller, std::move(generate->controller_arg),

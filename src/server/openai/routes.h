@@ -45,7 +45,8 @@ CommonRequest
   prompt_logprobs -1..1024
   structural_tag, adapter_id, suffix, use_beam_search, prompt_embeds nothing
   allowed_token_ids TokenIds
-  logits_processors, bad_words, cache_salt nothing
+  logits_processors, cache_salt nothing
+  bad_words string|string[]
   length_penalty nothing|1..1
 
 StreamOptions
