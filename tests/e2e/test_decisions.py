@@ -201,6 +201,8 @@ WRONG = [
     ({"questions": {str(i): PREDICATE for i in range(401)}}, "allowed are at most 400"),
     ({"questions": {str(i): {**CHOICE, "criteria": {f"{j}": None for j in range(255)}}
                     for i in range(17)}}, "have 4335 options; allowed are at most 4096"),
+    ({"state": "a tale " * 30000, "questions": {str(i): PREDICATE for i in range(400)}},
+     "with so long a state allowed are at most"),
     ({"scoring": "best"}, "scoring: allowed are auto, label, option, option_mean"),
     ({"images": ["http://x/y.png"]}, "images: is not supported"),
     ({"assets": {"img": {"data_base64": "x"}}}, "assets: is not supported"),

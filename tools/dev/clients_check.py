@@ -199,7 +199,7 @@ def main():
     with served(arguments.server, log) as url:
         variables = variables_for(url)
         print("| client | row | result |\n|---|---|---|")
-        for client in arguments.clients or table["newest"]:
+        for client in arguments.clients or table[age]:
             release = table[age][client][0].partition("==")[2]
             try:
                 python = environment(client, age, table) / "bin" / "python"

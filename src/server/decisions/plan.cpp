@@ -12,6 +12,10 @@
 namespace lmtp::server {
 namespace {
 
+constexpr std::size_t kOwnTokensMax = std::size_t{4} << 20;
+// The state in the prompts of all questions, which are encoded one by one.
+constexpr std::size_t kTextBytesOfAllMax = std::size_t{64} << 20;
+
 std::string name_of(const Question& question, std::size_t index) {
   return question.has_id ? "question " + quoted_name(question.id)
                          : "questions[" + std::to_string(index) + "]";
@@ -32,6 +36,14 @@ class DecisionPlanner {
         plan_(plan) {}
 
   Result<void> make() {
+    const std::size_t num_bytes = std::max(prompts_.state_bytes(), std::size_t{1});
+    if (num_bytes * request_.questions.size() > kTextBytesOfAllMax) {
+      return Error{ErrorCode::kInvalid,
+                   "questions: has " + std::to_string(request_.questions.size()) +
+                       ", each of which is written after the state; with so long a state allowed "
+                       "are at most " +
+                       std::to_string(std::max(kTextBytesOfAllMax / num_bytes, std::size_t{1}))};
+    }
     std::vector<Question> questions = request_.questions;
     for (Question& question : questions) {
       if (is_reversed(question)) std::swap(question.options[0], question.options[1]);
@@ -42,7 +54,7 @@ class DecisionPlanner {
     for (std::size_t i = 0; i < questions.size(); ++i) {
       auto asked = ask(questions[i], i);
       if (!asked) return with_field_name(name_of(questions[i], i), asked.error());
-      plan_.add(std::move(*asked));
+      if (auto added = plan_.add(std::move(*asked)); !added) return added;
     }
     return {};
   }
@@ -186,10 +198,22 @@ Result<std::shared_ptr<DecisionPlan>> DecisionPlan::make(const registry::ReadyMo
   return plan;
 }
 
-void DecisionPlan::add(Asked asked) {
+Result<void> DecisionPlan::add(Asked asked) {
   num_prompt_tokens_ += static_cast<std::int64_t>(asked.prompt.size());
+  if (asked_.empty()) first_prompt_ = asked.prompt;
+  const auto [of_first, own] = std::ranges::mismatch(first_prompt_, asked.prompt);
+  asked.num_shared = static_cast<std::size_t>(of_first - first_prompt_.begin());
+  asked.prompt = {own, asked.prompt.end()};
+  num_own_tokens_ += asked.prompt.size();
+  if (num_own_tokens_ > kOwnTokensMax) {
+    return Error{ErrorCode::kInvalid,
+                 "questions: have more than " + std::to_string(kOwnTokensMax) +
+                     " tokens beside what their prompts begin with alike; ask fewer at a time, "
+                     "allowed are so many"};
+  }
   ready_.insert(asked_.size());
   asked_.push_back(std::move(asked));
+  return {};
 }
 
 std::optional<ScoreOfRow> DecisionPlan::next() {
@@ -203,7 +227,11 @@ std::optional<ScoreOfRow> DecisionPlan::next() {
     }
     const ScoreRow& of = asked.candidates->rows()[*row];
     rows_.push_back({question, *row});
-    ScoreOfRow score{.row = rows_.size() - 1, .prompt = asked.prompt};
+    ScoreOfRow score{.row = rows_.size() - 1};
+    const auto shared = first_prompt_.begin() + static_cast<std::ptrdiff_t>(asked.num_shared);
+    score.prompt.reserve(asked.num_shared + asked.prompt.size() + of.prompt_tail.size());
+    score.prompt.assign(first_prompt_.begin(), shared);
+    score.prompt.insert(score.prompt.end(), asked.prompt.begin(), asked.prompt.end());
     score.prompt.insert(score.prompt.end(), of.prompt_tail.begin(), of.prompt_tail.end());
     score.scored = of.scored;
     score.listed = of.listed;

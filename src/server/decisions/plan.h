@@ -39,7 +39,8 @@ class DecisionPlan final : public ScoreRows {
 
  private:
   struct Asked {
-    std::vector<TokenId> prompt = {};
+    std::vector<TokenId> prompt = {};  // but for what it begins with as the first question's does
+    std::size_t num_shared = 0;        // of these tokens
     std::unique_ptr<CandidateTrie> candidates = {};  // the options, or their labels
     bool by_labels = true;
     bool is_reversed = false;  // a predicate whose false comes first
@@ -58,7 +59,7 @@ class DecisionPlan final : public ScoreRows {
         is_mean_(request.scoring == Scoring::kOptionMean),
         diagnoses_(request.diagnoses) {}
 
-  void add(Asked asked);
+  Result<void> add(Asked asked);
 
   friend class DecisionPlanner;
 
@@ -66,8 +67,10 @@ class DecisionPlan final : public ScoreRows {
   const bool is_mean_;
   const bool diagnoses_;
   std::vector<Asked> asked_;
-  std::set<std::size_t> ready_;  // questions that may have a row to give
-  std::vector<Row> rows_;        // that have been given
+  std::vector<TokenId> first_prompt_;
+  std::set<std::size_t> ready_;     // questions that may have a row to give
+  std::vector<Row> rows_;           // that have been given
+  std::size_t num_own_tokens_ = 0;  // of all `prompt`s
   std::int64_t num_prompt_tokens_ = 0;
   std::int64_t num_cached_tokens_ = 0;
 };

@@ -29,6 +29,8 @@ class DecisionPrompts {
  public:
   DecisionPrompts(const registry::ReadyModel& model, const DecisionRequest& request);
 
+  std::size_t state_bytes() const { return state_.size(); }
+
   // By the layout, as the model's chat template has it. `question`: layout.h's text.
   Result<DecisionPrompt> written(const std::string& question);
   // By the template of the model's own folder, read at each of its marks; one for each question.

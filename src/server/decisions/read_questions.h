@@ -1,4 +1,4 @@
-// System One's form of questions and answers, which LMTP's DECIDE has as well.
+// System One's form of questions and answers.
 #pragma once
 
 #include <vector>

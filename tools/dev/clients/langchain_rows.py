@@ -90,3 +90,17 @@ for method in ("json_schema", "function_calling", "json_mode"):
     @row(f"with_structured_output, {method}")
     def _(method=method):
         is_weather(llm.with_structured_output(Weather, method=method).invoke(DESCRIBE))
+
+
+@row("OpenAIDecisions")
+def _():
+    from langchain_openai.decisions import Choice, OpenAIDecisions, Predicate, Score
+
+    decisions = OpenAIDecisions(model=MODEL, base_url=V1, api_key="none", timeout=ROW_S)
+    answer = decisions.invoke({"input": "Hello", "questions": {
+        "a": Predicate(instructions="Is it polite?"),
+        "b": Choice(instructions="Which?", choices={"one": "1", "two": "2"}),
+        "c": Score(instructions="How much?", levels=["little", "much"]),
+    }})  # fmt: skip
+    same(0 < answer.predicates["a"].probability < 1, True)
+    same(answer.choices["b"].choice in ("one", "two"), True)

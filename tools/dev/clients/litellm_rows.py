@@ -56,3 +56,21 @@ def _():
 def _():
     answer = ask(user(DESCRIBE), response_format=Weather).choices[0].message.content
     is_weather(Weather.model_validate_json(answer))
+
+
+@row("decisions")
+def _():
+    questions = [{"type": "predicate", "name": "a", "instructions": "Is it polite?"}]
+    answer = litellm.decisions(
+        model=f"openai/{MODEL}", input="Hello", questions=questions, api_base=V1, api_key="none",
+        timeout=ROW_S)  # fmt: skip
+    same(0 < answer.answers[0].probability < 1, True)
+
+
+@row("systemone")
+def _():
+    questions = {"a": {"type": "noul", "instructions": "Is it polite?"}}
+    answer = litellm.systemone(
+        model=f"hosted_vllm/{MODEL}", state="Hello", questions=questions, api_base=V1,
+        api_key="none", timeout=ROW_S)  # fmt: skip
+    same("a" in str(answer), True)
