@@ -627,6 +627,18 @@ class Client:
         (entry,) = await self._ask("SCORE", fields, on_notice)
         return [Candidate(**one) for one in entry["candidates"]]
 
+    async def decide(
+        self, state: str | list[Any] | dict[str, Any] | None, questions: dict[str, dict[str, Any]],
+        on_notice: Notice | None = None, **params: Any,
+    ) -> dict[str, dict[str, Any]]:  # fmt: skip
+        """Answers to typed questions, by their names: {"refund": {"type": "noul", "instructions":
+        "Is a refund requested?"}}. A chat stands in messages=, beside the state None."""
+        fields = {**self._request(None, on_notice, params), "questions": questions}
+        if state is not None:
+            fields["state"] = state
+        (entry,) = await self._ask("DECIDE", fields, on_notice)
+        return entry["answers"]
+
     async def tokenize(self, text: str, **params: Any) -> list[int]:
         return (await self._ask("TOKENIZE", {"text": text, **params}))[0]["tokens"]
 

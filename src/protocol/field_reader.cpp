@@ -86,7 +86,12 @@ constexpr std::array kFieldNames = [] {
                "op",
                "binary",
                "module_id",
-               "tags"};
+               "tags",
+               "state",
+               "questions",
+               "scoring",
+               "diagnostics",
+               "instructions"};
   static_assert(!kLast.back().empty());
   std::array<std::string_view, kNumFields> names;
   auto at = std::ranges::copy(kFirst, names.begin()).out;
@@ -439,6 +444,29 @@ std::string FieldReader::text_or_json(Field field) {
   if (!has(field)) return {};
   if (is_text(field)) return std::string(element(field)->get_string().value());
   return simdjson::minify(*element(field));
+}
+
+DecideMessage FieldReader::decision() {
+  DecideMessage message;
+  const auto& state = element(Field::kState);
+  if (has(Field::kMessages)) {
+    message.messages = messages();
+    if (state) fail(Field::kState, "stands beside messages; one is allowed");
+  } else if (state && (state->is_string() || state->is_array() || state->is_object())) {
+    message.state = simdjson::minify(*state);
+  } else {
+    fail(Field::kState, (state ? seen(*state) : std::string("is missing")) +
+                            "; allowed are a text, an object and a list, or messages instead");
+  }
+  message.questions = optional_json(Field::kQuestions, element_type::OBJECT);
+  if (!has(Field::kQuestions)) {
+    fail(Field::kQuestions, "is missing; needed is an object, questions by their names");
+  }
+  if (has(Field::kScoring)) message.scoring = required_string(Field::kScoring);
+  message.diagnoses = optional_bool(Field::kDiagnostics).value_or(false);
+  if (has(Field::kInstructions)) message.instructions = required_string(Field::kInstructions);
+  message.template_kwargs = optional_json(Field::kChatTemplateKwargs, element_type::OBJECT);
+  return message;
 }
 
 std::string FieldReader::messages() {

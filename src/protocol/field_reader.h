@@ -79,6 +79,11 @@ enum class Field : std::uint8_t {
   kBinary,
   kModuleId,
   kTags,
+  kState,
+  kQuestions,
+  kScoring,
+  kDiagnostics,
+  kInstructions,
   kCount,
 };
 
@@ -142,6 +147,8 @@ class FieldReader : public FieldChecks {
   std::vector<StreamId> streams();
   // A CONTROLLER, but for its stream id and model.
   ControllerMessage controller();
+  // A DECIDE, but for what all streams have.
+  DecideMessage decision();
   // Of a SCORE, whose default is another.
   int top_logprobs();
   // Null: none. num_top: the alternatives that are reported as well.

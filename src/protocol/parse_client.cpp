@@ -22,6 +22,7 @@ using simdjson::dom::element;
 enum class Verb {
   kGenerate,
   kScore,
+  kDecide,
   kModelInfo,
   kCancel,
   kTokenize,
@@ -33,9 +34,10 @@ enum class Verb {
   kController,
 };
 
-constexpr std::array<std::pair<std::string_view, Verb>, 11> kVerbs = {{
+constexpr std::array<std::pair<std::string_view, Verb>, 12> kVerbs = {{
     {"GENERATE", Verb::kGenerate},
     {"SCORE", Verb::kScore},
+    {"DECIDE", Verb::kDecide},
     {"MODEL_INFO", Verb::kModelInfo},
     {"CANCEL", Verb::kCancel},
     {"TOKENIZE", Verb::kTokenize},
@@ -58,7 +60,9 @@ constexpr std::size_t kMaxOtherFieldBytes = std::size_t{1} << 20;
 constexpr std::string_view kOfContext = " (the context)";
 constexpr std::string_view kBlanks = " \t\r\n";
 
-bool opens_stream(Verb verb) { return verb == Verb::kGenerate || verb == Verb::kScore; }
+bool opens_stream(Verb verb) {
+  return verb == Verb::kGenerate || verb == Verb::kScore || verb == Verb::kDecide;
+}
 
 std::optional<StreamId> stream_id_of(std::string_view value) {
   StreamId id = 0;
@@ -241,14 +245,19 @@ SamplingParams read_params(FieldReader& reader, const Payload& payload, BiasCach
   return params;
 }
 
-void read_options(FieldReader& reader, StreamOptions& options) {
-  options.add_special_tokens = reader.optional_bool(Field::kAddSpecialTokens).value_or(true);
-  options.text = reader.optional_bool(Field::kText);
-  options.skip_special_tokens = reader.optional_bool(Field::kSkipSpecialTokens).value_or(true);
+// What any stream may have.
+void read_times(FieldReader& reader, StreamOptions& options) {
   options.notices = reader.optional_bool(Field::kNotices).value_or(false);
   options.first_token_timeout_ms =
       reader.whole_within(Field::kFirstTokenTimeoutMs, 0, 1, kMaxTimeoutMs);
   options.timeout_ms = reader.whole_within(Field::kTimeoutMs, 0, 1, kMaxTimeoutMs);
+}
+
+void read_options(FieldReader& reader, StreamOptions& options) {
+  options.add_special_tokens = reader.optional_bool(Field::kAddSpecialTokens).value_or(true);
+  options.text = reader.optional_bool(Field::kText);
+  options.skip_special_tokens = reader.optional_bool(Field::kSkipSpecialTokens).value_or(true);
+  read_times(reader, options);
 }
 
 // Exactly one of tokens and text.
@@ -358,6 +367,15 @@ ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& read
   return message;
 }
 
+DecideMessage read_decide(StreamId stream_id, std::string model, FieldReader& reader) {
+  DecideMessage message = reader.decision();
+  message.stream_id = stream_id;
+  message.model = std::move(model);
+  read_times(reader, message.options);
+  message.unknown_keys = reader.take_unknown_keys();
+  return message;
+}
+
 // Exactly one of text and messages.
 TokenizeMessage read_tokenize(StreamId stream_id, std::string model, FieldReader& reader) {
   TokenizeMessage message;
@@ -407,6 +425,8 @@ ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payloa
       return read_generate(stream_id, std::move(model), reader, payload, bias_cache);
     case Verb::kScore:
       return read_score(stream_id, std::move(model), reader);
+    case Verb::kDecide:
+      return read_decide(stream_id, std::move(model), reader);
     case Verb::kTokenize:
       return read_tokenize(stream_id, std::move(model), reader);
     case Verb::kDetokenize:
@@ -470,8 +490,8 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
       kVerbs.begin(), kVerbs.end(), [&](const auto& known) { return known.first == verb_text; });
   if (verb == kVerbs.end()) {
     return ParseError{"verb: '" + shown_verb(verb_text) +
-                          "' is unknown; allowed are GENERATE, SCORE, MODEL_INFO, CANCEL, "
-                          "TOKENIZE, DETOKENIZE, BUFFER, FREE, FORK, BACKTRACK and "
+                          "' is unknown; allowed are GENERATE, SCORE, DECIDE, MODEL_INFO, "
+                          "CANCEL, TOKENIZE, DETOKENIZE, BUFFER, FREE, FORK, BACKTRACK and "
                           "CONTROLLER",
                       scan_stream_id(payload), false, true};
   }

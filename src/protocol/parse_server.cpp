@@ -117,6 +117,9 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   if (get<simdjson::dom::object>(object, "model_info")) {
     entry.model_info_json = find_raw_field(raw, "model_info").value_or("");
   }
+  if (get<simdjson::dom::object>(object, "answers")) {
+    entry.answers_json = find_raw_field(raw, "answers").value_or("");
+  }
   if (get<simdjson::dom::object>(object, "controller")) {
     entry.controller_json = find_raw_field(raw, "controller").value_or("");
   }

@@ -93,6 +93,12 @@ void write_candidates(const std::vector<CandidateLogprob>& candidates, JsonWrite
   json.end_array();
 }
 
+void write_decision(const DecisionAnswer& decision, JsonWriter& json) {
+  json.raw_field("answers", decision.answers).raw_field("diagnostics", decision.diagnostics);
+  json.key("usage").begin_object().field("input_tokens", decision.num_prompt);
+  json.field("cached_tokens", decision.num_cached).end_object();
+}
+
 void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& json) {
   write_head(entry, more != nullptr ? more->index : std::nullopt, json.begin_object().out());
   if (entry.num_backtracked > 0) json.field("backtrack", entry.num_backtracked);
@@ -118,6 +124,7 @@ void write_token(const TokenEvent& entry, const TokenEntry* more, JsonWriter& js
   if (entry.measured.entropy) append_float(*entry.measured.entropy, json.key("entropy").out());
   if (entry.measured.rank > 0) json.field("rank", entry.measured.rank);
   if (more != nullptr && more->candidates) write_candidates(*more->candidates, json);
+  if (more != nullptr && more->decision) write_decision(*more->decision, json);
   json.end_object();
 }
 

@@ -186,6 +186,18 @@ void write_message(const ScoreMessage& message, std::string_view /*bias_json*/, 
   write_common(message.stream_id, message.model, json);
 }
 
+std::string_view verb_of(const DecideMessage& /*message*/) { return "DECIDE"; }
+void write_message(const DecideMessage& message, std::string_view /*bias_json*/, JsonWriter& json) {
+  if (!message.state.empty()) json.raw_field("state", message.state);
+  write_chat({.messages = message.messages, .template_kwargs = message.template_kwargs}, json);
+  json.raw_field("questions", message.questions);
+  if (message.scoring != "auto") json.field("scoring", message.scoring);
+  if (message.diagnoses) json.field("diagnostics", true);
+  if (!message.instructions.empty()) json.field("instructions", message.instructions);
+  write_options(message.options, json);
+  write_common(message.stream_id, message.model, json);
+}
+
 std::string_view verb_of(const TokenizeMessage& /*message*/) { return "TOKENIZE"; }
 void write_message(const TokenizeMessage& message, std::string_view /*bias_json*/,
                    JsonWriter& json) {

@@ -14,6 +14,7 @@ import json
 
 import aiohttp
 import controller_faults  # noqa: F401
+import decide_faults  # noqa: F401
 import edit_faults  # noqa: F401
 import grammar_faults  # noqa: F401
 from aiohttp import web

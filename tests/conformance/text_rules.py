@@ -159,6 +159,40 @@ async def wrong_candidates_are_refused(t):
     await refuse_each(t, beside, "SCORE", candidates=[[5]])
 
 
+@rule("DECIDE", "DECIDE")
+async def an_answer_is_the_questions_alone(t):
+    """A question has the same answer to the last bit alone, among others, and asked again."""
+    yes = {"type": "noul", "instructions": "Is it a tale?"}
+    who = {"type": "choice", "criteria": {"a lion": None, "a mouse": "a small one"}}
+    sad = {"type": "score", "criteria": ["sad", {"level": [1]}, "merry"]}
+    questions = {"yes": yes, "who": who, "sad": sad}
+    async with t.wire() as w:
+        ask = lambda asked: w.say("DECIDE", state={"text": TEXT}, questions=asked)
+        (entry,) = await w.finish(await ask(questions))
+        expect_equal(entry["token"], None, "its token")
+        expect_equal(list(entry["answers"]), list(questions), "the names of the answers")
+        for name in ("who", "sad"):
+            total = sum(entry["answers"][name]["probabilities"].values())
+            expect(near(total, 1), f"the probabilities of {name} sum to {total}")
+        for names in (["sad"], ["who"], ["yes"], ["sad", "yes", "who"]):
+            (other,) = await w.finish(await ask({name: questions[name] for name in names}))
+            want = {name: entry["answers"][name] for name in names}
+            expect_equal(other["answers"], want, "the answers")
+
+
+@rule("DECIDE", "DECIDE")
+async def wrong_decisions_are_refused(t):
+    """A wrong state, scoring or question ends the stream with an error that names its field."""
+    right = {"type": "noul"}
+    wrong = [
+        ("state", [5, None]), ("scoring", ["best", 1]), ("diagnostics", ["x"]),
+        ("messages", ["x", [], [5]]), ("chat_template_kwargs", [{"enable_thinking": True}]),
+        ("questions", [{}, [], {"a": right, "b": 5}, {"b": {"type": "score", "criteria": []}}]),
+    ]  # fmt: skip
+    await refuse_each(t, wrong[:3] + wrong[4:], "DECIDE", state="a", questions={"a": right})
+    await refuse_each(t, wrong[3:4], "DECIDE", questions={"a": right})
+
+
 @rule("SCORE", "TEXT")
 async def scores_can_have_alternatives(t):
     """top_logprobs of SCORE are those of GENERATE; at an empty beginning the token alone, at 0."""

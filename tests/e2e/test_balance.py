@@ -249,6 +249,31 @@ def test_candidates_have_the_same_way_in(single, balancer):
     assert asyncio.run(ask(balancer)) == asyncio.run(ask(single))
 
 
+def test_decisions_have_the_same_way_in(single, balancer):
+    questions = {f"q{i}": {"type": "choice", "instructions": f"{i}?",
+                           "criteria": {"a lion": None, "a lion cub": None}}
+                 for i in range(20)}  # fmt: skip
+    fields = {"state": "A tale.", "questions": questions, "scoring": "option"}
+
+    async def decide(server):
+        async with Socket(server.endpoint) as s:
+            await s.send("DECIDE", stream_id=1, **fields)
+            _, entry = await s.wait_for(lambda kind, entry: kind == "TOKEN")
+            return entry["answers"]
+
+    def post(server):
+        request = urllib.request.Request(
+            f"http://{server.endpoint}/v1/systemone", json.dumps(fields).encode(),
+            {"Content-Type": "application/json"},
+        )  # fmt: skip
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)["answers"]
+
+    want = post(single)
+    assert post(balancer) == want
+    assert asyncio.run(decide(balancer)) == want
+
+
 def test_http_has_the_same_way_in(single, workers, balancer):
     def answers(server):
         client = openai.OpenAI(base_url=f"http://{server.endpoint}/v1", api_key="none")

@@ -1,6 +1,8 @@
 """Decisions over HTTP: /v1/decisions by OpenAI's own client, /v1/systemone, and vLLM's
-/generative_scoring; their probabilities beside transformers' logits, and what they cost."""
+/generative_scoring; over LMTP DECIDE; their probabilities beside transformers' logits, and what
+they cost."""
 
+import asyncio
 import json
 import math
 import random
@@ -12,8 +14,10 @@ import urllib.request
 import openai
 import pytest
 import torch
+from lmtp_socket import Socket
 from servers import LmtpServe
 from test_chat import ROOT, TEMPLATE, ids_of, model, server  # noqa: F401
+from test_scores import lmtp
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 STATE = "The lion was hungry and the mouse was small."
@@ -191,6 +195,74 @@ def test_the_bits_are_those_of_one_question_alone(server, model):  # noqa: F811
             part = {name: QUESTIONS[name] for name in names[: 1 + seed % 3]}
             for name, answer in ask(small, part)["answers"].items():
                 assert json.dumps(answer) == json.dumps(whole[name])
+
+
+def decided(at, **fields):  # noqa: F811
+    """DECIDE's entry, or its error."""
+
+    async def run():
+        async with Socket(at.endpoint) as s:
+            await s.send("DECIDE", stream_id=1, **fields)
+            _, entry = await s.wait_for(lambda kind, _: kind == "TOKEN")
+            return entry.get("error", entry)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("scoring", ["auto", "option", "option_mean"])
+def test_over_lmtp(server, scoring):  # noqa: F811
+    """The bits of /v1/systemone, and nothing is computed again."""
+    for state in STATE, {"a": [1.0, "é", None]}:
+        more = {"scoring": scoring, "instructions": "Be brief."}
+        want = ask(server, state=state, **more)
+        before = counters(server)
+        entry = decided(server, state=state, questions=QUESTIONS, **more)
+        assert counters(server) == before
+        for member in "answers", "diagnostics":
+            assert json.dumps(entry[member]) == json.dumps(want[member])
+        assert entry["usage"]["input_tokens"] == want["usage"]["input_tokens"]
+
+    async def by_the_example():
+        async with lmtp.connect(server.endpoint) as client:
+            return await client.decide(STATE, QUESTIONS, instructions="Be brief.", scoring=scoring)
+
+    first = decided(server, state=STATE, questions=QUESTIONS, **more)
+    assert asyncio.run(by_the_example()) == first["answers"]
+    entry = decided(server, state=STATE, questions=QUESTIONS, diagnostics=True)
+    assert entry["diagnostics"] == ask(server, diagnostics=True)["diagnostics"]
+
+
+def test_a_chat_over_lmtp(server, model):  # noqa: F811
+    """The bits of /v1/decisions, whether a content is a text or a list of them."""
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": STATE}]
+    (answer,) = decide(server, said)["answers"]
+    question = {"q": {"type": "noul", "instructions": "Is it?"}}
+    entry = decided(server, messages=said, questions=question)
+    assert entry["answers"]["q"]["noul"] == answer["probability"]
+    ids = prompt_of(model[1], f"{STATE}\n\nIs it?\nAnswer Yes or No only.", said[:1])
+    assert entry["usage"]["input_tokens"] == len(ids)
+    parts = [said[0], {"role": "user", "content": [{"type": "text", "text": STATE}]}]
+    assert decided(server, messages=parts, questions=question)["answers"] == entry["answers"]
+    for content in [{"type": "image_url"}], [5], {"type": "text", "text": "a"}, 5:
+        wrong = [{"role": "user", "content": content}]
+        error = decided(server, messages=wrong, questions=question)
+        assert isinstance(error, str), error
+        assert error.startswith("messages[0].content: allowed are a string"), error
+
+
+def test_what_is_wrong_over_lmtp_is_said(server):  # noqa: F811
+    before = counters(server)
+    questions = {f"q{i}": question for i, (question, _) in enumerate(WRONG_QUESTIONS)}
+    status, error = post(server, "/v1/systemone", {"state": STATE, "questions": questions})
+    assert decided(server, state=STATE, questions=questions) == f"questions: {error}"
+    for more, sentence in WRONG:
+        if more.keys() & {"images", "assets"}:
+            continue
+        error = decided(server, **{"state": STATE, "questions": QUESTIONS, **more})
+        assert isinstance(error, str) and error.startswith((*more, "questions: ")), (more, error)
+        wanted = "allowed is an object" if more == {"questions": []} else sentence
+        assert wanted in error, (more, error)
+    assert counters(server) == before
 
 
 WRONG = [

@@ -18,6 +18,7 @@ STREAM_ID = 7
 RIGHT = {
     "GENERATE": corpus.GENERATE | {"stream_id": f"{STREAM_ID}"},
     "SCORE": corpus.SCORE,
+    "DECIDE": {"stream_id": "7", "state": '"a"', "questions": '{"a": {"type": "noul"}}'},
     "TOKENIZE": {"stream_id": "7", "text": '"a"'},
     "DETOKENIZE": {"stream_id": "7", "tokens": "[5]"},
     "BUFFER": {"stream_id": "7", "buffer": '"a"', "tokens": "[5]"},
@@ -26,6 +27,7 @@ RIGHT = {
 LEFT_OUT = {  # of the base, and messages, have tests of their own
     "GENERATE": {*corpus.GENERATE_FIELDS, "model", "messages"} - {"prompt"},
     "SCORE": {"stream_id", "model"},
+    "DECIDE": {"stream_id", "model", "messages"},
     "TOKENIZE": {"messages"},
     "FREE": {"stream_id"},  # without it, there is no answer
 }
@@ -60,6 +62,18 @@ MORE_VALUES = {
         '{"value": "a"}', '{"type": 5, "value": "a"}',
     ],
     "into": [json.dumps("é" * 32), json.dumps("é" * 33)],
+    "questions": [
+        '{"a": {"type": "noul", "criteria": {"true": "b", "false": null}}}',
+        '{"a": {"type": "noul", "criteria": {"yes": "b"}}}', '{"a": {"type": "yes"}}',
+        '{"a": {"type": "choice", "criteria": {"b": null, "c": [1]}}}', '{"a": 5}',
+        '{"a": {"type": "choice", "criteria": {"b": 5}}}', '{"a": {"type": "choice"}}',
+        '{"a": {"type": "choice", "criteria": {"": "b"}}}', '{"a": {"type": "score"}}',
+        '{"a": {"type": "score", "criteria": ["b", "c"], "instructions": {"d": 1}}}',
+        '{"a": {"type": "score", "criteria": ["b", "b"]}}',
+        '{"a": {"type": "score", "criteria": ["b", 5]}}', '{"a": {"type": "noul", "b": 1}}',
+    ],
+    "state": ['{"a": [1]}', '["a"]'], "scoring": ['"auto"', '"option_mean"', '"best"'],
+    "chat_template_kwargs": ['{"enable_thinking": false}', '{"enable_thinking": true}'],
     "buffer": ['"a"', json.dumps("é" * 32), json.dumps("é" * 33)],
 }  # fmt: skip
 MORE_VALUES["scored"] = ['" b"', '"' + "a " * 2000 + '"']
@@ -88,7 +102,7 @@ def cases(verb):
 
 def ends(verb, kind, entry):
     """Whether it is the last one of the answer."""
-    if "error" in entry or verb not in ("GENERATE", "SCORE"):
+    if "error" in entry or verb not in ("GENERATE", "SCORE", "DECIDE"):
         return "status" not in entry
     return kind == "TOKEN" and bool(entry["finish_reason"])
 

@@ -32,6 +32,10 @@ std::string score_candidates(const std::string& candidates) {
   return "SCORE {\"stream_id\": 7, \"prompt\": [1], \"candidates\": " + candidates + "}";
 }
 
+std::string decide(const std::string& fields) {
+  return "DECIDE {\"stream_id\": 7, \"questions\": {}, " + fields + "}";
+}
+
 std::string nested(int depth) {
   return std::string(static_cast<std::size_t>(depth), '[') +
          std::string(static_cast<std::size_t>(depth), ']');
@@ -191,6 +195,21 @@ const Case kCases[] = {
      "stands beside candidates"},
     {"candidates_with_text", score_candidates("[[1]], \"text\": true"), "text",
      "stands beside candidates"},
+
+    {"no_state", R"(DECIDE {"stream_id": 7, "questions": {}})", "state", "is missing; allowed are"},
+    {"number_state", decide(R"("state": 5)"), "state", "is 5; allowed are a text, an object"},
+    {"state_beside_messages", decide(R"("state": "a", "messages": [{"role": "user"}])"), "state",
+     "stands beside messages; one is allowed"},
+    {"message_without_role", decide(R"("messages": [{}])"), "messages[0]", "has no role"},
+    {"no_questions", R"(DECIDE {"stream_id": 7, "state": "a"})", "questions", "is missing; needed"},
+    {"list_of_questions", R"(DECIDE {"stream_id": 7, "state": "a", "questions": []})", "questions",
+     "is an array; allowed is an object"},
+    {"number_scoring", decide(R"("state": "a", "scoring": 5)"), "scoring", "is 5"},
+    {"text_diagnostics", decide(R"("state": "a", "diagnostics": "x")"), "diagnostics", "allowed"},
+    {"list_instructions", decide(R"("state": "a", "instructions": [])"), "instructions",
+     "is an array"},
+    {"text_kwargs", decide(R"("state": "a", "chat_template_kwargs": "x")"), "chat_template_kwargs",
+     "allowed is an object"},
 
     {"negative_temperature", generate(R"("temperature": -0.5)"), "temperature", "is -0.5"},
     {"large_temperature", generate(R"("temperature": 1e6)"), "temperature", "<= 100"},

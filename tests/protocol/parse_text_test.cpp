@@ -293,6 +293,28 @@ TEST(ParseText, CandidatesAreIdsOrText) {
   EXPECT_EQ(parse_as<ScoreMessage>(serialize_client_message(message)).candidates, candidates);
 }
 
+TEST(ParseText, ADecisionKeepsItsJson) {
+  const auto message = parse_as<DecideMessage>(
+      R"(DECIDE {"stream_id": 7, "model": "m", "state": "5\"", "questions": {"b": [1.0], "a": 5},)"
+      R"( "scoring": "label", "diagnostics": true, "instructions": "x", "notices": true,)"
+      R"( "chat_template_kwargs": {"k": null}, "other": 1})");
+  EXPECT_EQ(message.state, R"("5\"")");
+  EXPECT_EQ(message.questions, R"({"b":[1.0],"a":5})");
+  EXPECT_EQ(message.scoring, "label");
+  EXPECT_TRUE(message.diagnoses);
+  EXPECT_EQ(message.instructions, "x");
+  EXPECT_EQ(message.template_kwargs, R"({"k":null})");
+  EXPECT_TRUE(message.options.notices);
+  EXPECT_EQ(message.unknown_keys, std::vector<std::string>{"other"});
+  EXPECT_EQ(serialize_client_message(parse_as<DecideMessage>(serialize_client_message(message))),
+            serialize_client_message(message));
+  const auto chat = parse_as<DecideMessage>(
+      R"(DECIDE {"stream_id": 7, "questions": {}, "messages": [{"role": "user"}]})");
+  EXPECT_EQ(chat.messages, R"([{"role":"user"}])");
+  EXPECT_EQ(chat.state, "");
+  EXPECT_EQ(chat.scoring, "auto");
+}
+
 TEST(ParseText, ReadsTheVerbsOfTextAndBuffers) {
   const auto tokenize = parse_as<TokenizeMessage>(
       R"(TOKENIZE {"stream_id": 7, "text": "", "model": "m", "add_special_tokens": false})");

@@ -92,6 +92,18 @@ TEST(Serialize, WhatIsMeasuredComesAfterLogprobs) {
   EXPECT_EQ((*parse_server_message(text))[0].measured, event.measured);
 }
 
+TEST(Serialize, AnswersAreTheLastFields) {
+  TokenEntry entry;
+  entry.event = {.stream_id = 3, .token = kNoToken, .finish_reason = FinishReason::kStop};
+  entry.decision = {R"({"a": {"noul": 0.5}})", R"({"a": {}})", 9, 4};
+  const std::string text = tokens_text({entry});
+  EXPECT_EQ(text,
+            R"(TOKEN [{"token": null, "stream_id": 3, "logprob": 0.0, "finish_reason": "stop", )"
+            R"("answers": {"a": {"noul": 0.5}}, "diagnostics": {"a": {}}, )"
+            R"("usage": {"input_tokens": 9, "cached_tokens": 4}}])");
+  EXPECT_EQ((*parse_server_message(text))[0].answers_json, R"({"a": {"noul": 0.5}})");
+}
+
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
   EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
                          ErrorEntry{9, "cancelled", ErrorCode::kCancelled}}),

@@ -21,6 +21,9 @@ CLIENT = [
     'GENERATE {"stream_id": 1, "prompt": ["a", [], {"buffer": "b", "upto": 0}], "into": "c"}',
     'SCORE {"stream_id": 1, "prompt": [], "scored": "a", "top_logprobs": 2, "more": 1}',
     'SCORE {"stream_id": 1, "prompt": "a", "candidates": [[1], "b"], "scored": null}',
+    'DECIDE {"stream_id": 1, "state": "", "questions": {"a": {"type": "noul"}}, "scoring": null}',
+    'DECIDE {"stream_id": 1, "messages": [{"role": "user"}], "questions": {"a": {"type": "score",'
+    ' "criteria": ["x", {}]}, "b": {"type": "choice", "criteria": {"c": null, "d": [1]}}}}',
     'TOKENIZE {"stream_id": 1, "text": ""}',
     'DETOKENIZE {"stream_id": 1, "tokens": []}',
     'BUFFER {"stream_id": 1, "buffer": "a", "tokens": []}',
@@ -48,6 +51,12 @@ WRONG = [
     'SCORE {"stream_id": 1, "prompt": [1], "candidates": [[]]}',
     'SCORE {"stream_id": 1, "prompt": [1], "candidates": [[1], [1]]}',
     'SCORE {"stream_id": 1, "prompt": [1], "candidates": [[1]], "top_logprobs": 1}',
+    'DECIDE {"stream_id": 1, "questions": {"a": {"type": "noul"}}}',
+    'DECIDE {"stream_id": 1, "state": "a", "questions": {}}',
+    'DECIDE {"stream_id": 1, "state": "a", "questions": {"a": {"type": "choice"}}}',
+    'DECIDE {"stream_id": 1, "state": "a", "questions": {"a": {"type": "noul", "more": 1}}}',
+    'DECIDE {"stream_id": 1, "state": "a", "messages": [{"role": "user"}],'
+    ' "questions": {"a": {"type": "noul"}}}',
     'BUFFER {"stream_id": 1, "buffer": "a", "tokens": [1], "text": "a"}',
     'BUFFER {"stream_id": 1, "buffer": "a"}',
     'FREE {"buffer": ""}',
@@ -117,6 +126,19 @@ def test_candidates_are_the_end_of_their_stream():
     for wrong in ({"token": 1}, {"finish_reason": None}, {"candidates": []},
                   {"candidates": [{"logprob": -1.5}]}):  # fmt: skip
         assert not is_valid("TOKEN", [entry | wrong]), wrong
+
+
+def test_answers_are_the_end_of_their_stream():
+    entry = {"token": None, "stream_id": 1, "logprob": 0.0, "finish_reason": "stop",
+             "answers": {"a": {"type": "noul", "noul": 0.25}}, "diagnostics": {"a": {}},
+             "usage": {"input_tokens": 5, "cached_tokens": 0}}  # fmt: skip
+    assert is_valid("TOKEN", [entry])
+    for wrong in ({"token": 1}, {"finish_reason": None}, {"answers": {}}, {"usage": {}},
+                  {"answers": {"a": {"type": "noul"}}},
+                  {"diagnostics": {"a": {"x": 1}}}):  # fmt: skip
+        assert not is_valid("TOKEN", [entry | wrong]), wrong
+    del entry["usage"]
+    assert not is_valid("TOKEN", [entry])
 
 
 def test_it_refuses_what_the_server_refuses():

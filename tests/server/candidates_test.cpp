@@ -1,4 +1,5 @@
-// SCORE with candidates over real sockets: one answer of many rows, and how it ends otherwise.
+// SCORE with candidates, and DECIDE, over real sockets: one answer of many rows, and how it ends
+// otherwise.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -130,6 +131,92 @@ TEST(Candidates, ARowThatFailsEndsTheStreamWithOneEntry) {
   EXPECT_NE(entry["code"], "cancelled");
   EXPECT_FALSE(entry.contains("index"));
   expect_right(wire.ask(1, score(1, {1, 2}, {{3}, {4}})), {1, 2}, {{3}, {4}});
+}
+
+// The fake has no label of one token: whole options are read.
+std::string decide(StreamId id, const nlohmann::json& questions, const std::string& more = {}) {
+  return "DECIDE {\"stream_id\": " + std::to_string(id) +
+         ", \"state\": \"a tale\", \"questions\": " + questions.dump() + more + "}";
+}
+
+nlohmann::json who() {
+  return {{"type", "choice"}, {"criteria", {{"lion", nullptr}, {"mouse", "b"}, {"mole", nullptr}}}};
+}
+
+TEST(Decide, OneEntryAnswersAndAgainWithoutAStep) {
+  FakeModelOptions model;
+  model.engine.score_cache_bytes = 8 << 20;
+  Running running(model);
+  Wire wire(running.server.port());
+  const nlohmann::json questions = {{"who", who()}, {"is", {{"type", "noul"}}}};
+  const nlohmann::json entry = wire.ask(1, decide(1, questions));
+  ASSERT_TRUE(entry.contains("answers")) << entry;
+  EXPECT_TRUE(entry["token"].is_null());
+  EXPECT_EQ(entry["finish_reason"], "stop");
+  EXPECT_FALSE(entry.contains("index"));
+  const nlohmann::json probabilities = entry["answers"]["who"]["probabilities"];
+  EXPECT_NEAR(probabilities["lion"].get<double>() + probabilities["mouse"].get<double>() +
+                  probabilities["mole"].get<double>(),
+              1.0, 1e-12);
+  EXPECT_EQ(entry["answers"]["is"]["type"], "noul");
+  EXPECT_EQ(entry["diagnostics"]["who"], nlohmann::json::object());
+  EXPECT_GT(entry["usage"]["input_tokens"], entry["usage"]["cached_tokens"]);
+  const auto before = running.stats();
+  const nlohmann::json again = wire.ask(1, decide(1, questions));
+  EXPECT_EQ(again["answers"], entry["answers"]);
+  EXPECT_EQ(again["usage"]["input_tokens"], entry["usage"]["input_tokens"]);
+  EXPECT_EQ(running.stats().num_steps, before.num_steps);
+  const nlohmann::json alone = wire.ask(1, decide(1, {{"who", who()}}));
+  EXPECT_EQ(alone["answers"]["who"], entry["answers"]["who"]);
+}
+
+TEST(Decide, ItsNoticeCountsThePromptsOfAllQuestions) {
+  Running running;
+  Wire wire(running.server.port());
+  const nlohmann::json accepted =
+      wire.ask(1, decide(1, {{"a", who()}, {"b", who()}}, R"(, "notices": true)"));
+  EXPECT_EQ(accepted["status"], "accepted") << accepted;
+  EXPECT_EQ(accepted["num_prompt"], wire.next_of(1)["usage"]["input_tokens"]);
+}
+
+TEST(Decide, ACancelEndsItWithOneEntryAndItIsNeverForked) {
+  FakeModelOptions model;
+  Running running(model);
+  StepGate gate(model.agent.steps);
+  Wire wire(running.server.port());
+  wire.send(decide(1, {{"who", who()}}));
+  ASSERT_TRUE(gate.wait_until_inside());
+  const nlohmann::json refused = wire.ask(1, R"(FORK {"stream_id": 1, "streams": [2]})");
+  EXPECT_EQ(refused["error"], "stream_id: 1 scores; allowed are live streams of GENERATE");
+  wire.send(R"(CANCEL {"stream_id": 1})");
+  wire.settle();
+  gate.open();
+  EXPECT_EQ(wire.next_of(1)["error"], "cancelled");
+  EXPECT_TRUE(wire.ask(1, decide(1, {{"who", who()}})).contains("answers"));
+}
+
+TEST(Decide, WhatIsWrongIsSaid) {
+  Running running;
+  Wire wire(running.server.port());
+  const nlohmann::json wrong = {{"a", {{"type", "x"}}}, {"b", who()}, {"c", {{"type", "score"}}}};
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {decide(1, wrong),
+       "questions: question 'a': type: allowed are noul, choice and score\n"
+       "question 'c': criteria: needed is a list of levels, the lowest first"},
+      {decide(1, nlohmann::json::object()), "questions: has none; needed is at least one"},
+      {decide(1, {{"a", who()}}, R"(, "scoring": "best")"), "scoring: allowed are auto"},
+      {decide(1, {{"a", who()}}, R"(, "scoring": "label")"), "questions: question 'a': its label"},
+      {decide(1, {{"a", who()}}, R"(, "chat_template_kwargs": {"enable_thinking": true})"),
+       "chat_template_kwargs.enable_thinking: allowed is false"},
+      {decide(1, {{"a", {{"type", "noul"}, {"instructions", std::string(600, 'a')}}}}),
+       "questions: question 'a': has "},
+  };
+  for (const auto& [message, error] : cases) {
+    const nlohmann::json entry = wire.ask(1, message);
+    EXPECT_EQ(entry.value("error", "").substr(0, error.size()), error) << entry;
+    EXPECT_FALSE(entry["is_msg"]);
+  }
+  EXPECT_EQ(running.stats().num_steps, 0) << "nothing is computed";
 }
 
 TEST(Candidates, WhatIsWrongIsSaid) {

@@ -97,6 +97,21 @@ struct ScoreMessage {
   Measures measures = {};
 };
 
+// Typed questions about a state. Its JSON are texts. REQUIRES: they are valid JSON.
+struct DecideMessage {
+  StreamId stream_id = 0;
+  std::string model = {};
+  std::string state = {};      // a string, an object or a list; empty: there are messages
+  std::string messages = {};   // as Chat's; empty: there is a state
+  std::string questions = {};  // an object
+  std::string scoring = "auto";
+  bool diagnoses = false;
+  std::string instructions = {};     // plain text, the system's; empty: none
+  std::string template_kwargs = {};  // as Chat's
+  std::vector<std::string> unknown_keys = {};
+  StreamOptions options = {};  // its notices and timeouts
+};
+
 struct TokenizeMessage {
   StreamId stream_id = 0;
   std::string model;
@@ -168,15 +183,15 @@ inline constexpr std::size_t kMaxTagBytes = 256;
 // As CONTROLLER's `op` has it.
 std::string_view controller_op_name(ControllerMessage::Op op);
 
-using ClientMessage = std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage,
-                                   TokenizeMessage, DetokenizeMessage, BufferMessage, FreeMessage,
-                                   ForkMessage, BacktrackMessage, ControllerMessage>;
+using ClientMessage = std::variant<GenerateMessage, ScoreMessage, DecideMessage, ModelInfoMessage,
+                                   CancelMessage, TokenizeMessage, DetokenizeMessage, BufferMessage,
+                                   FreeMessage, ForkMessage, BacktrackMessage, ControllerMessage>;
 
 // What parse_client_message found wrong.
 struct ParseError {
   std::string message;                // "<field>: what is wrong and what is allowed"
   std::optional<StreamId> stream_id;  // where the message named one
-  bool opens_stream = false;          // the verb is GENERATE or SCORE: the answer is a TOKEN error
+  bool opens_stream = false;          // GENERATE, SCORE or DECIDE: the answer is a TOKEN error
   bool unknown_verb = false;  // the answer is a TOKEN error unless stream_id is a live stream
   ErrorCode code = ErrorCode::kInvalid;  // or kTooLong
 };
@@ -209,6 +224,14 @@ struct ReplyPieces {
   std::vector<CallPiece> calls = {};
 };
 
+// The answer to a DECIDE.
+struct DecisionAnswer {
+  std::string answers = {};      // a JSON object, by the questions' names
+  std::string diagnostics = {};  // likewise
+  std::int64_t num_prompt = 0;   // tokens of all questions
+  std::int64_t num_cached = 0;   // of these, that were not computed for it
+};
+
 // A token's entry: the event, and what its stream asked for besides.
 struct TokenEntry {
   TokenEvent event;
@@ -220,6 +243,7 @@ struct TokenEntry {
   std::optional<SampleForked> forked = {};         // it has no token: a controller has forked one
   // The answer to a SCORE of candidates; it has no token.
   std::optional<std::vector<CandidateLogprob>> candidates = {};
+  std::optional<DecisionAnswer> decision = {};  // likewise
 };
 
 // A notice of a stream that asked for them; which members are sent depends on `status`.
@@ -282,8 +306,9 @@ struct ServerEntry {
   std::vector<TokenLogprob> token_logprobs;  // of logprob_token_ids
   std::vector<CandidateLogprob> candidates = {};
   Measured measured = {};
-  std::string error;            // empty: none
-  std::string error_code = {};  // empty: the server does not say
+  std::string answers_json = {};  // of a DECIDE; empty: none
+  std::string error;              // empty: none
+  std::string error_code = {};    // empty: the server does not say
   bool retryable = false;
   int retry_after_ms = 0;                 // [0, kMaxTimeoutMs]
   int index = 0;                          // of the sample: >= 0

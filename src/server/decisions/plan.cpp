@@ -225,17 +225,12 @@ std::optional<ScoreOfRow> DecisionPlan::next() {
       ready_.erase(question);
       continue;
     }
-    const ScoreRow& of = asked.candidates->rows()[*row];
-    rows_.push_back({question, *row});
-    ScoreOfRow score{.row = rows_.size() - 1};
     const auto shared = first_prompt_.begin() + static_cast<std::ptrdiff_t>(asked.num_shared);
-    score.prompt.reserve(asked.num_shared + asked.prompt.size() + of.prompt_tail.size());
-    score.prompt.assign(first_prompt_.begin(), shared);
-    score.prompt.insert(score.prompt.end(), asked.prompt.begin(), asked.prompt.end());
-    score.prompt.insert(score.prompt.end(), of.prompt_tail.begin(), of.prompt_tail.end());
-    score.scored = of.scored;
-    score.listed = of.listed;
-    score.is_part = *row > 0;
+    std::vector<TokenId> prompt(first_prompt_.begin(), shared);
+    prompt.insert(prompt.end(), asked.prompt.begin(), asked.prompt.end());
+    ScoreOfRow score = asked.candidates->score_of(*row, std::move(prompt));
+    score.row = rows_.size();
+    rows_.push_back({question, *row});
     score.top_logprobs = diagnoses_ && asked.by_labels ? 1 : 0;
     return score;
   }

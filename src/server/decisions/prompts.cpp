@@ -22,6 +22,14 @@ OrderedJson message(const char* role, std::string content) {
   return OrderedJson{{"role", role}, {"content", std::move(content)}};
 }
 
+// The text that ends a user's message; null: it is another's, or ends otherwise.
+OrderedJson* text_of_user(OrderedJson& message) {
+  if (message["role"] != "user") return nullptr;
+  OrderedJson* text = &message["content"];
+  if (text->is_array() && !text->empty()) text = &text->back()["text"];
+  return text->is_string() ? text : nullptr;
+}
+
 // A piece of a text, with the ranges in it.
 RenderedChat piece_of(const RenderedChat& whole, TextRange piece) {
   RenderedChat part{whole.text.substr(piece.begin, piece.end - piece.begin), {}};
@@ -104,8 +112,8 @@ OrderedJson DecisionPrompts::with_question(const std::string& question) const {
   }
   for (const OrderedJson& one : request_.messages) messages.push_back(one);
   OrderedJson& last = messages.back();
-  if (last["role"] == "user") {
-    last["content"] = last["content"].get<std::string>() + std::string(kBeforeQuestion) + question;
+  if (OrderedJson* const text = text_of_user(last)) {
+    *text = text->get<std::string>() + std::string(kBeforeQuestion) + question;
   } else {
     messages.push_back(message("user", question));
   }

@@ -47,9 +47,10 @@ inline constexpr std::string_view kScoringNames = "auto, label, option, option_m
 
 struct DecisionRequest {
   std::string model;
-  OrderedJson state;               // a text or JSON; null where there are messages
-  OrderedJson messages = nullptr;  // a chat, for the model's template; null: none
-  std::string system;              // that comes before the state; empty: none
+  OrderedJson state;  // a text or JSON; null where there are messages
+  // A chat, for the model's template; null: none. Contents are null, texts, or lists of text parts.
+  OrderedJson messages = nullptr;
+  std::string system;  // that comes before the state; empty: none
   std::vector<Question> questions;
   Scoring scoring = Scoring::kAuto;
   OrderedJson template_kwargs = OrderedJson::object();

@@ -118,22 +118,7 @@ void write_probabilities(const Question& question, const TypedAnswer& answer, Js
   json.end_object();
 }
 
-}  // namespace
-
-Result<std::vector<Question>> read_questions(const OrderedJson& given) {
-  std::vector<Question> questions;
-  QuestionMistakes mistakes;
-  for (const auto& [id, one] : given.items()) {
-    auto question = read_question(id, one);
-    if (!question) mistakes.add("question " + quoted_name(id), question.error().message);
-    questions.push_back(question ? std::move(*question) : Question());
-  }
-  mistakes.check(questions);
-  if (!mistakes.empty()) return mistakes.error();
-  return questions;
-}
-
-void write_systemone_answer(const Question& question, const TypedAnswer& answer, JsonWriter& json) {
+void write_answer(const Question& question, const TypedAnswer& answer, JsonWriter& json) {
   json.begin_object();
   switch (question.kind) {
     case QuestionKind::kPredicate:
@@ -156,9 +141,42 @@ void write_systemone_answer(const Question& question, const TypedAnswer& answer,
   json.end_object();
 }
 
+}  // namespace
+
+Result<std::vector<Question>> read_questions(const OrderedJson& given) {
+  std::vector<Question> questions;
+  QuestionMistakes mistakes;
+  for (const auto& [id, one] : given.items()) {
+    auto question = read_question(id, one);
+    if (!question) mistakes.add("question " + quoted_name(id), question.error().message);
+    questions.push_back(question ? std::move(*question) : Question());
+  }
+  mistakes.check(questions);
+  if (!mistakes.empty()) return mistakes.error();
+  return questions;
+}
+
 void write_diagnostics(const TypedAnswer& answer, JsonWriter& json) {
   json.begin_object().given_field("label_mass", answer.label_mass);
   json.given_field("argmax_is_label", answer.argmax_is_label).end_object();
+}
+
+void write_systemone(std::span<const Question> questions, std::span<const TypedAnswer> answers,
+                     JsonWriter& json) {
+  json.begin_object();
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    write_answer(questions[i], answers[i], json.text_key(questions[i].id));
+  }
+  json.end_object();
+}
+
+void write_all_diagnostics(std::span<const Question> questions,
+                           std::span<const TypedAnswer> answers, JsonWriter& json) {
+  json.begin_object();
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    write_diagnostics(answers[i], json.text_key(questions[i].id));
+  }
+  json.end_object();
 }
 
 }  // namespace lmtp::server

@@ -163,6 +163,16 @@ std::optional<std::size_t> CandidateTrie::next_row() {
   return ready_.extract(ready_.begin()).value();
 }
 
+ScoreOfRow CandidateTrie::score_of(std::size_t row, std::span<const TokenId> prompt) const {
+  const ScoreRow& of = rows_[row];
+  ScoreOfRow score{.row = row, .prompt = {prompt.begin(), prompt.end()}};
+  score.prompt.insert(score.prompt.end(), of.prompt_tail.begin(), of.prompt_tail.end());
+  score.scored = of.scored;
+  score.listed = of.listed;
+  score.is_part = row > 0;
+  return score;
+}
+
 void CandidateTrie::end_row(std::size_t row) {
   ++num_ended_;
   for (std::size_t i = row + 1; i < rows_.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "lmtp/base/ids.h"
@@ -13,6 +14,7 @@
 #include "lmtp/request/candidate_logprob.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
+#include "score_rows.h"
 
 namespace lmtp::server {
 
@@ -50,6 +52,8 @@ class CandidateTrie {
 
   // The row to be submitted next, each once. nullopt: none, or none until another one has ended.
   std::optional<std::size_t> next_row();
+  // It, as a SCORE after that prompt.
+  ScoreOfRow score_of(std::size_t row, std::span<const TokenId> prompt) const;
   // It was not taken by the model, and comes again. REQUIRES: next_row() gave it.
   void return_row(std::size_t row) { ready_.insert(row); }
   // REQUIRES: next_row() gave it.

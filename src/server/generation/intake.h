@@ -28,7 +28,7 @@
 
 namespace lmtp::server {
 
-class CandidateTrie;
+struct StreamRows;
 
 using Prompts = std::vector<std::vector<TokenId>>;
 
@@ -77,10 +77,10 @@ class GrammarRetry {
 
 // What a request's text becomes.
 struct Encoded {
-  Prompts prompts = {};                            // LMTP has one
-  std::vector<TokenId> scored = {};                // of a SCORE
-  std::shared_ptr<CandidateTrie> candidates = {};  // in the place of `scored`; null: none
-  std::string text = {};                           // of a DETOKENIZE
+  Prompts prompts = {};                   // LMTP has one
+  std::vector<TokenId> scored = {};       // of a SCORE
+  std::shared_ptr<StreamRows> rows = {};  // of LMTP's candidates and DECIDE; null: none
+  std::string text = {};                  // of a DETOKENIZE
   // Where the model decides on it: in the place of Needs::grammar and grammar_field.
   std::optional<Grammar> grammar = {};
   std::string grammar_field = {};  // empty: that of the needs

@@ -1,12 +1,12 @@
 #include "candidates.h"
 
-#include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 
-#include "dispatcher.h"
-#include "events.h"
+#include "generation/candidate_trie.h"
 #include "generation/encode_text.h"
 #include "lmtp/request/error_text.h"
 
@@ -39,32 +39,31 @@ Result<std::vector<TokenId>> ids_of(const protocol::Candidate& candidate, const 
   return ids;
 }
 
+class CandidateRows final : public ScoreRows {
+ public:
+  CandidateRows(std::vector<TokenId> prompt, CandidateTrie trie)
+      : prompt_(std::move(prompt)), trie_(std::move(trie)) {}
+
+  std::optional<ScoreOfRow> next() override {
+    const auto row = trie_.next_row();
+    return row ? std::optional(trie_.score_of(*row, prompt_)) : std::nullopt;
+  }
+  void give_back(std::size_t row) override { trie_.return_row(row); }
+  void read(std::size_t row, const TokenEvent& event) override { trie_.read(row, event); }
+  void end(std::size_t row) override { trie_.end_row(row); }
+
+  Result<std::vector<CandidateLogprob>> logprobs() const { return trie_.logprobs(); }
+
+ private:
+  const std::vector<TokenId> prompt_;
+  CandidateTrie trie_;
+};
+
 }  // namespace
 
-Request CandidateRows::request_of(std::size_t row) const {
-  const ScoreRow& of = trie->rows()[row];
-  Request request = common;
-  request.key.sample = static_cast<int>(row);
-  request.is_part = row > 0;
-  request.prompt.insert(request.prompt.end(), of.prompt_tail.begin(), of.prompt_tail.end());
-  request.scored = of.scored;
-  request.params.logprob_token_ids = of.listed;
-  request.wants_notices = common.wants_notices && row == 0;
-  return request;
-}
-
-protocol::TokenOrError CandidateRows::answer(StreamId id) const {
-  auto logprobs = trie->logprobs();
-  if (!logprobs) return error_entry(id, logprobs.error());
-  protocol::TokenEntry entry;
-  entry.event = {.stream_id = id, .token = kNoToken, .finish_reason = FinishReason::kStop};
-  entry.candidates = std::move(*logprobs);
-  return entry;
-}
-
-Result<std::shared_ptr<CandidateTrie>> make_trie(const protocol::ScoreMessage& message,
-                                                 const std::vector<TokenId>& prompt,
-                                                 const registry::ReadyModel& model) {
+Result<std::shared_ptr<StreamRows>> candidate_rows(const protocol::ScoreMessage& message,
+                                                   std::vector<TokenId> prompt,
+                                                   const registry::ReadyModel& model) {
   if (prompt.empty()) {
     return Error{ErrorCode::kInvalid,
                  "prompt: is empty, at least one token is needed before candidates"};
@@ -82,54 +81,18 @@ Result<std::shared_ptr<CandidateTrie>> make_trie(const protocol::ScoreMessage& m
   }
   auto trie = CandidateTrie::make(candidates);
   if (!trie) return trie.error();
-  return std::make_shared<CandidateTrie>(std::move(*trie));
-}
-
-void Dispatcher::begin_rows(StreamId id, Request request, const std::string& model_name, Peer& peer,
-                            Answers& answers) {
-  StreamTable::Live& live = *peer.streams.find(id);
-  ExtendedStream& stream = *live.extended;
-  const protocol::NoticeEntry accepted{.stream_id = id,
-                                       .status = "accepted",
-                                       .seed = request.params.seed,
-                                       .model = model_name,
-                                       .num_prompt = static_cast<int>(request.prompt.size())};
-  const bool wants_notices = stream.wants_notices;
-  stream.rows->common = std::move(request);
-  live.canceller.reset();
-  live.model = models_.lasting_name(model_name);
-  stream.waiting.reset();
-  Answers errors;
-  submit_rows(id, peer, errors);
-  if (wants_notices && errors.empty()) {
-    protocol::serialize_notices({&accepted, 1}, answers.emplace_back());
-  }
-  std::ranges::move(errors, std::back_inserter(answers));
-}
-
-// As many as there may be; the others as these end.
-void Dispatcher::submit_rows(StreamId id, Peer& peer, Answers& answers) {
-  StreamTable::Live& live = *peer.streams.find(id);
-  CandidateRows& rows = *live.extended->rows;
-  while (!live.cancelled && rows.live.size() < rows.num_live_max) {
-    const auto row = rows.trie->next_row();
-    if (!row) return;
-    registry::Submission submitted =
-        server::submit(models_, requester(id, live.extended->arrival, peer), rows.request_of(*row));
-    if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
-      rows.live.emplace(static_cast<int>(*row), std::move(*canceller));
-      continue;
-    }
-    const auto& [error, no_model] = std::get<registry::Refusal>(submitted);
-    if (rows.live.empty()) return end(id, error, no_model, peer, answers);
-    if (error.code == ErrorCode::kOverloaded) {
-      rows.trie->return_row(*row);
-      rows.num_live_max = rows.live.size();
-    } else {
-      rows.error = error_entry(id, error, no_model);
-      peer.streams.cancel(id);
-    }
-  }
+  auto rows = std::make_shared<StreamRows>();
+  rows->num_prompt = static_cast<int>(prompt.size());
+  const auto scores = std::make_shared<CandidateRows>(std::move(prompt), std::move(*trie));
+  rows->rows = scores;
+  rows->answer = [scores]() -> Result<protocol::TokenEntry> {
+    auto logprobs = scores->logprobs();
+    if (!logprobs) return logprobs.error();
+    protocol::TokenEntry entry;
+    entry.candidates = std::move(*logprobs);
+    return entry;
+  };
+  return rows;
 }
 
 }  // namespace lmtp::server

@@ -84,7 +84,8 @@ void Dispatcher::begin(Operation operation, Peer& peer, Answers& answers) {
     return answer({id, id_in_use(id)}, answers);
   }
   WaitingOperation& waiting = *stream->waiting;
-  const bool scores = std::holds_alternative<protocol::ScoreMessage>(waiting.operation);
+  const bool scores = std::holds_alternative<protocol::ScoreMessage>(waiting.operation) ||
+                      std::holds_alternative<protocol::DecideMessage>(waiting.operation);
   peer.streams.add(id, std::move(stream)).scores = scores;
   if (!is_deferred) return start(id, peer, answers);
   if (!waiting.count()) {

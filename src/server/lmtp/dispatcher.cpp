@@ -120,6 +120,11 @@ void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& an
   submit(std::move(request), peer, answers);
 }
 
+void Dispatcher::handle(protocol::DecideMessage& message, Peer& peer, Answers& answers) {
+  log_ignored(message.unknown_keys, peer);
+  begin(std::move(message), peer, answers);
+}
+
 void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers) {
   const StreamId id = message.stream_id;
   if (const Result<void> ok = check_access(message.model, peer); !ok) {

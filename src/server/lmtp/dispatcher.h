@@ -47,6 +47,7 @@ class Dispatcher {
  private:
   void handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::DecideMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::CancelMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::TokenizeMessage& message, Peer& peer, Answers& answers);
@@ -65,10 +66,11 @@ class Dispatcher {
   Requester requester(StreamId id, std::chrono::steady_clock::time_point arrival, Peer& peer) const;
   void submit_samples(StreamId id, Request request, int num_samples, const std::string& model_name,
                       Peer& peer, Answers& answers);
-  // candidates.cpp
+  // stream_rows.cpp
   void begin_rows(StreamId id, Request request, const std::string& model_name, Peer& peer,
                   Answers& answers);
   void submit_rows(StreamId id, Peer& peer, Answers& answers);
+  void answer_rows(StreamId id, Peer& peer, Answers& answers);
   void free_buffer(const protocol::FreeMessage& message, Peer& peer, Answers& answers);
   void resume_deferred(StreamId id, Peer& peer, Answers& answers);
   void cancel(StreamId id, const Error& reason, Peer& peer, Answers& answers);

@@ -147,9 +147,9 @@ class EventMessages {
   // The client sees nothing of a row.
   void read_row(const TokenEvent& event, ExtendedStream& stream) {
     const auto row = static_cast<std::size_t>(event.sample);
-    stream.rows->trie->read(row, event);
+    stream.rows->rows->read(row, event);
     if (event.finish_reason == FinishReason::kNone) return;
-    stream.rows->trie->end_row(row);
+    stream.rows->rows->end(row);
     stream.rows->live.erase(event.sample);
     end_row(event.stream_id, stream);
   }
@@ -167,20 +167,14 @@ class EventMessages {
   // Where the stream is being ended its error comes once all rows have ended: until then its id is
   // theirs.
   void end_row(StreamId id, ExtendedStream& stream) {
-    const CandidateRows& rows = *stream.rows;
-    if (rows.trie->has_ended()) {
-      entries_.push_back(rows.answer(id));
-    } else if (!peer_.streams.find(id)->cancelled) {
-      return outcomes_.push_back({id, {}});
-    } else if (!rows.live.empty()) {
-      return;
-    } else {
-      const Error cancelled{ErrorCode::kCancelled, "cancelled"};
-      const ErrorEntry error =
-          rows.error.value_or(error_entry(id, stream.end_reason.value_or(cancelled)));
-      if (error.no_model) answer_msg_error(error, failures_);
-      entries_.emplace_back(error);
-    }
+    const StreamRows& rows = *stream.rows;
+    if (!peer_.streams.find(id)->cancelled) return outcomes_.push_back({id, {}});
+    if (!rows.live.empty()) return;
+    const Error cancelled{ErrorCode::kCancelled, "cancelled"};
+    const ErrorEntry error =
+        rows.error.value_or(error_entry(id, stream.end_reason.value_or(cancelled)));
+    if (error.no_model) answer_msg_error(error, failures_);
+    entries_.emplace_back(error);
     peer_.streams.erase(id);
   }
 

@@ -23,10 +23,10 @@ void answer_msg_error(const protocol::ErrorEntry& error, Answers& answers);
 // takes one of the two for the answer.
 void answer_stream_error(const protocol::ErrorEntry& error, Answers& answers);
 
-// What has become of an operation that waited for its model, or of rows of candidates.
+// What has become of an operation that waited for its model, or of rows.
 struct Outcome {
   StreamId id = 0;
-  std::optional<StreamError> error;  // nothing: the model is ready, or other rows may begin
+  std::optional<StreamError> error;  // nothing: the model is ready, or other rows, or their answer
 };
 
 // What a controller has written before its stream begins, and the prompt where it has changed that.

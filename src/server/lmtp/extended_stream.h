@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "buffers.h"
-#include "candidates.h"
 #include "generation/intake.h"
 #include "generation/read_grammar.h"
 #include "generation/reply_plan.h"
@@ -19,6 +18,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/protocol/message.h"
 #include "lmtp/registry/stream_canceller.h"
+#include "stream_rows.h"
 
 namespace lmtp::server {
 
@@ -26,8 +26,8 @@ struct Peer;
 
 // What has to be done with a model, or with buffers that a BUFFER before it fills.
 using Operation =
-    std::variant<protocol::GenerateMessage, protocol::ScoreMessage, protocol::TokenizeMessage,
-                 protocol::DetokenizeMessage, protocol::BufferMessage>;
+    std::variant<protocol::GenerateMessage, protocol::ScoreMessage, protocol::DecideMessage,
+                 protocol::TokenizeMessage, protocol::DetokenizeMessage, protocol::BufferMessage>;
 
 // An operation until it is done, or its samples run.
 struct WaitingOperation final : Intake {
@@ -56,11 +56,11 @@ struct ExtendedStream {
 
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
   std::shared_ptr<WaitingOperation> waiting;  // null: its samples run
-  bool is_stream = true;  // GENERATE or SCORE, whose errors are TOKEN entries; else MSG entries
+  bool is_stream =
+      true;  // GENERATE, SCORE or DECIDE, whose errors are TOKEN entries; else MSG entries
   std::vector<Sample> samples;
-  std::unique_ptr<CandidateRows>
-      rows;                   // of a SCORE of candidates, which has one sample here; or null
-  std::size_t num_alive = 0;  // of the samples
+  std::size_t num_alive = 0;         // of the samples
+  std::shared_ptr<StreamRows> rows;  // in the place of samples; null: none
   // Of a fork, until its first token has been sent.
   std::optional<ForkBegun> begun;
   bool sends_text = false;

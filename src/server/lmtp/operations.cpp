@@ -15,6 +15,7 @@ namespace lmtp::server {
 namespace {
 
 using protocol::BufferMessage;
+using protocol::DecideMessage;
 using protocol::DetokenizeMessage;
 using protocol::GenerateMessage;
 using protocol::ScoreMessage;
@@ -70,6 +71,10 @@ std::size_t num_bytes_of(const ScoreMessage& message) {
          num_bytes_of(message.scored) + message.scored_text.size() +
          num_bytes_of(message.candidates);
 }
+std::size_t num_bytes_of(const DecideMessage& message) {
+  return message.state.size() + message.messages.size() + message.questions.size() +
+         message.instructions.size() + message.template_kwargs.size();
+}
 std::size_t num_bytes_of(const TokenizeMessage& message) {
   return message.text.size() + (message.chat ? message.chat->num_bytes() : 0);
 }
@@ -81,7 +86,7 @@ Intake::Needs needs_of(Operation& operation, const Peer& peer) {
   Intake::Needs needs;
   std::visit([&](auto& message) { needs.model = std::move(message.model); }, operation);
   needs.has_model = needs_model(operation);
-  needs.is_slow = has_chat(operation);
+  needs.is_slow = renders_chat(operation);
   needs.coded_bytes = num_coded_bytes(operation);
   auto* const generate = std::get_if<GenerateMessage>(&operation);
   if (generate == nullptr) return needs;
@@ -119,7 +124,8 @@ std::string id_in_use(StreamId id) {
 }
 
 std::string_view verb_of(const Operation& operation) {
-  constexpr std::string_view kVerbs[] = {"GENERATE", "SCORE", "TOKENIZE", "DETOKENIZE", "BUFFER"};
+  constexpr std::string_view kVerbs[] = {"GENERATE", "SCORE",      "DECIDE",
+                                         "TOKENIZE", "DETOKENIZE", "BUFFER"};
   static_assert(std::size(kVerbs) == std::variant_size_v<Operation>);
   return kVerbs[operation.index()];
 }
@@ -244,10 +250,7 @@ Result<Request> make_request(ScoreMessage& message, Encoded encoded,
   request.params.top_logprobs = message.top_logprobs;
   request.params.logprob_token_ids = std::move(message.logprob_token_ids);
   request.params.measures = message.measures;
-  if (encoded.candidates != nullptr) {
-    stream.rows = std::make_unique<CandidateRows>();
-    stream.rows->trie = std::move(encoded.candidates);
-  }
+  stream.rows = std::move(encoded.rows);
   ExtendedStream::Sample sample;
   if (stream.sends_text) {
     if (!model.tokenizer) return no_tokenizer("text", model.tokenizer.error());
@@ -257,6 +260,13 @@ Result<Request> make_request(ScoreMessage& message, Encoded encoded,
   stream.samples.push_back(std::move(sample));
   request.prompt = std::move(prompt);
   return request;
+}
+
+Result<Request> make_request(DecideMessage& message, Encoded encoded,
+                             const registry::ReadyModel& model, ExtendedStream& stream) {
+  stream.rows = std::move(encoded.rows);
+  stream.samples.emplace_back();
+  return begin_request(message, RequestKind::kScore, model, stream);
 }
 
 }  // namespace lmtp::server

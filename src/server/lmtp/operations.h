@@ -34,5 +34,7 @@ Result<Request> make_request(protocol::GenerateMessage& message, Encoded encoded
                              const registry::ReadyModel& model, ExtendedStream& stream);
 Result<Request> make_request(protocol::ScoreMessage& message, Encoded encoded,
                              const registry::ReadyModel& model, ExtendedStream& stream);
+Result<Request> make_request(protocol::DecideMessage& message, Encoded encoded,
+                             const registry::ReadyModel& model, ExtendedStream& stream);
 
 }  // namespace lmtp::server

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "candidates.h"
+#include "decide_rows.h"
 #include "generation/encode_text.h"
 #include "lmtp/request/error_text.h"
 #include "parsed_reply.h"
@@ -136,9 +137,9 @@ Result<Encoded> resolve_message(protocol::ScoreMessage& message, const WaitingOp
   Result<Encoded> resolved = resolve_prompt(message, waiting, model);
   if (!resolved) return resolved;
   if (!message.candidates.empty()) {
-    auto trie = make_trie(message, resolved->prompts.front(), model);
-    if (!trie) return trie.error();
-    resolved->candidates = std::move(*trie);
+    auto rows = candidate_rows(message, std::move(resolved->prompts.front()), model);
+    if (!rows) return rows.error();
+    resolved->rows = std::move(*rows);
     return resolved;
   }
   resolved->scored = std::move(message.scored);
@@ -150,6 +151,16 @@ Result<Encoded> resolve_message(protocol::ScoreMessage& message, const WaitingOp
   if (!scored) return scored.error();
   resolved->scored = std::move(*scored);
   return resolved;
+}
+
+Result<Encoded> resolve_message(const protocol::DecideMessage& message,
+                                const registry::ReadyModel& model,
+                                std::size_t /*max_answer_bytes*/) {
+  auto rows = decide_rows(message, model);
+  if (!rows) return rows.error();
+  Encoded encoded;
+  encoded.rows = std::move(*rows);
+  return encoded;
 }
 
 Result<Encoded> resolve_message(protocol::TokenizeMessage& message,
@@ -250,7 +261,8 @@ Result<Encoded> resolve(WaitingOperation& waiting, const registry::ReadyModel& m
       waiting.operation);
 }
 
-bool has_chat(const Operation& operation) {
+bool renders_chat(const Operation& operation) {
+  if (std::holds_alternative<protocol::DecideMessage>(operation)) return true;
   return std::visit(
       [](const auto& message) {
         if constexpr (requires { message.chat; }) return message.chat.has_value();

@@ -27,7 +27,7 @@ Result<Encoded> resolve(WaitingOperation& waiting, const registry::ReadyModel& m
 // Bytes of the text that resolve() encodes, or of the ids that it decodes.
 std::size_t num_coded_bytes(const Operation& operation);
 // Whether resolve() renders a chat.
-bool has_chat(const Operation& operation);
+bool renders_chat(const Operation& operation);
 
 Error too_much(std::string_view field, std::size_t max_answer_bytes);
 Error unknown_buffer(const std::string& name);

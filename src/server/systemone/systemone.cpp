@@ -56,19 +56,12 @@ Result<DecisionRequest> read_systemone(const std::string& body,
 std::string systemone_body(const Decided& decided) {
   std::string out;
   JsonWriter json(out);
-  json.begin_object().field("model", decided.model).key("answers").begin_object();
-  for (std::size_t i = 0; i < decided.answers.size(); ++i) {
-    json.text_key(decided.questions[i].id);
-    write_systemone_answer(decided.questions[i], decided.answers[i], json);
-  }
-  json.end_object().key("usage").begin_object();
+  json.begin_object().field("model", decided.model).key("answers");
+  write_systemone(decided.questions, decided.answers, json);
+  json.key("usage").begin_object();
   json.field("input_tokens", decided.num_prompt_tokens).field("output_tokens", 0).end_object();
-  json.key("diagnostics").begin_object();
-  for (std::size_t i = 0; i < decided.answers.size(); ++i) {
-    json.text_key(decided.questions[i].id);
-    write_diagnostics(decided.answers[i], json);
-  }
-  json.end_object().end_object();
+  write_all_diagnostics(decided.questions, decided.answers, json.key("diagnostics"));
+  json.end_object();
   return out + "\n";
 }
 
