@@ -6,6 +6,7 @@
 
 namespace lmtp::client {
 
+using protocol::DecideMessage;
 using protocol::GenerateMessage;
 using protocol::ScoreMessage;
 
@@ -17,12 +18,17 @@ Resumable::Resumable(GenerateMessage message)
 
 Resumable::Resumable(ScoreMessage message) : whole_(std::move(message)), samples_(1) {}
 
+Resumable::Resumable(DecideMessage message) : whole_(std::move(message)), samples_(1) {}
+
 std::vector<protocol::ClientMessage> Resumable::ask(StreamId first_id) {
   first_id_ = first_id;
   asked_.clear();
   std::vector<protocol::ClientMessage> messages;
   if (const auto* score = std::get_if<ScoreMessage>(&whole_)) {
     messages.emplace_back(rest_of(*score));
+  } else if (const auto* decide = std::get_if<DecideMessage>(&whole_)) {
+    messages.emplace_back(*decide);
+    set_timeouts(std::get<DecideMessage>(messages.back()).options);
   } else if (const auto& whole = std::get<GenerateMessage>(whole_); num_received() == 0) {
     messages.emplace_back(whole);
     set_timeouts(std::get<GenerateMessage>(messages.back()).options);

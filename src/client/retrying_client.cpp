@@ -59,6 +59,12 @@ Result<RetryingClient::Outcome> RetryingClient::run(protocol::ScoreMessage messa
   return run(request, on_entry);
 }
 
+Result<RetryingClient::Outcome> RetryingClient::run(protocol::DecideMessage message,
+                                                    const OnEntry& on_entry) {
+  Resumable request(std::move(message));
+  return run(request, on_entry);
+}
+
 Result<RetryingClient::Outcome> RetryingClient::run(Resumable& request, const OnEntry& on_entry) {
   Outcome outcome = Outcome::kFinished;
   for (int num_failed = 0;;) {

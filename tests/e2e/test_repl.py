@@ -154,6 +154,36 @@ def test_score(demo, tokenizer):
     assert any(line.endswith("  ' there was', 2 tokens") for line in both), both
 
 
+def test_decide(demo):
+    question = {"type": "choice", "instructions": "Who eats?",
+                "criteria": {"the lion": None, "the mouse": None}}  # fmt: skip
+    is_tale = {"type": "noul", "instructions": "Is it?"}
+
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            fields = {"state": "A tale.", "questions": {"a": question, "b": is_tale}}
+            await s.send("DECIDE", stream_id=1, **fields)
+            _, entry = await s.wait_for(lambda kind, _: kind == "TOKEN")
+            return entry["answers"]
+
+    answers = asyncio.run(ask())
+    asked = (
+        "/decide Who eats? ||| the lion ||| the mouse\nA tale.\n/decide Is it?\nA tale.\n"
+        "/decide Is it?\n/decide\nOnce max_tokens=1\n"
+    )
+    for locale, block in ("C.UTF-8", "█"), ("C", "#"):
+        done = run_client("--host", demo.endpoint, stdin=asked, environment={"LC_ALL": locale})
+        assert done.stderr.startswith("error: write /decide QUESTION") and done.returncode == 1
+        yes = answers["b"]["noul"]
+        probabilities = {**answers["a"]["probabilities"], "yes": yes, "no": 1 - yes}
+        lines = done.stdout.splitlines()
+        assert len(lines) == 5, lines  # the last one goes on from a prompt
+        for line, (name, probability) in zip(lines, probabilities.items()):
+            cells = line[: line.rindex(block) + 1].count(block) if block in line else 0
+            assert line.startswith(name) and abs(cells - 32 * probability) <= 0.51, line
+            assert line.endswith(f" {100 * probability:5.1f} %"), line
+
+
 def test_text_that_the_server_encodes_is_what_a_tokenizer_here_gives(demo):
     for words in (["-p", "Once upon a time"], ["-p", "  é…  ", "--raw"], ["--score", " time"]):
         here, there = (

@@ -23,15 +23,22 @@ bool Conversation::undo() {
   return true;
 }
 
-Chat Conversation::ask(const std::string& user) const {
+std::string Conversation::messages() const {
   std::string messages = "[";
   if (!system_.empty()) append_message("system", system_, messages);
   for (const auto& [said, answer] : exchanges_) {
     append_message("user", said, messages);
     append_message("assistant", answer, messages);
   }
-  append_message("user", user, messages);
-  return {.messages = messages + "]"};
+  return messages;
 }
+
+Chat Conversation::ask(const std::string& user) const {
+  std::string all = messages();
+  append_message("user", user, all);
+  return {.messages = all + "]"};
+}
+
+std::string Conversation::said() const { return exchanges_.empty() ? "" : messages() + "]"; }
 
 }  // namespace lmtp::tools

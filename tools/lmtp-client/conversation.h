@@ -25,8 +25,12 @@ class Conversation {
 
   // The messages with which the model is asked to answer.
   Chat ask(const std::string& user) const;
+  // All that was said, as JSON; empty: nothing.
+  std::string said() const;
 
  private:
+  std::string messages() const;
+
   std::string system_;
   std::vector<std::pair<std::string, std::string>> exchanges_;
 };

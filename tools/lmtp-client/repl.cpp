@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/json_text.h"
+#include "lmtp/base/json.h"
 #include "lmtp/base/version.h"
 #include "repl_text.h"
 
@@ -13,7 +14,6 @@ namespace {
 using protocol::ServerEntry;
 
 constexpr std::size_t kLineBytesMax = std::size_t{16} << 20;
-constexpr std::string_view kScoreSeparator = "|||";
 
 constexpr const char* kHelp =
     "PROMPT [key=value ...]     generate; the parameters are those of /set\n"
@@ -21,6 +21,9 @@ constexpr const char* kHelp =
     "                           (a space after ||| belongs to TEXT)\n"
     "/score PROMPT ||| TEXT ||| TEXT ...\n"
     "                           log probability of each whole TEXT after PROMPT\n"
+    "/decide QUESTION ||| OPTION ||| OPTION ...\n"
+    "                           how probable each answer is, by the chat so far; outside of a\n"
+    "                           chat by the next line; without options yes and no\n"
     "/set [key=value ...]       change the parameters of all later prompts, or show them\n"
     "/chat [off]                prompts are messages of a new chat from now on, or no longer\n"
     "/system [TEXT]             the chat's system message\n"
@@ -122,6 +125,10 @@ Repl::Status Repl::fail(const std::string& message) const {
 
 Repl::Status Repl::run_line(const std::string& line) {
   if (trimmed(line).empty()) return Status::kOk;
+  if (auto asked = std::exchange(asked_, std::nullopt); asked && line.front() != '/') {
+    append_json_string(line, asked->message.state);
+    return decide(std::move(*asked));
+  }
   if (line.front() == '/') return run_command(line);
   const auto parsed = parse_prompt_line(line, options_.params);
   if (!parsed) return fail(parsed.error().message);
@@ -140,6 +147,7 @@ Repl::Status Repl::run_command(std::string_view line) {
   if (command == "/info") return show_info();
   if (command == "/set") return set(rest);
   if (command == "/score") return score_line(rest);
+  if (command == "/decide") return decide_line(rest);
   if (command == "/chat") return chat(trimmed(rest));
   if (command == "/system") return set_system(trimmed(rest));
   if (command == "/undo") return undo();
@@ -177,21 +185,11 @@ Repl::Status Repl::set(std::string_view words) {
 }
 
 Repl::Status Repl::score_line(std::string_view words) {
-  const std::size_t separator = words.find(kScoreSeparator);
-  if (separator == std::string_view::npos) return fail("write /score PROMPT ||| TEXT");
-  const auto without_space = [](std::string_view text) {
-    return std::string(text.ends_with(' ') ? text.substr(0, text.size() - 1) : text);
-  };
-  const std::string prompt = without_space(words.substr(0, separator));
-  words.remove_prefix(separator + kScoreSeparator.size());
-  std::vector<std::string> texts;
-  for (auto end = words.find(kScoreSeparator); end != std::string_view::npos;
-       end = words.find(kScoreSeparator)) {
-    texts.push_back(without_space(words.substr(0, end)));
-    words.remove_prefix(end + kScoreSeparator.size());
-  }
-  if (texts.empty()) return score(prompt, std::string(words));
-  texts.emplace_back(words);
+  std::vector<std::string> texts = separated(words);
+  if (texts.size() == 1) return fail("write /score PROMPT ||| TEXT");
+  if (texts.size() == 2) return score(texts[0], texts[1]);
+  const std::string prompt = std::move(texts.front());
+  texts.erase(texts.begin());
   return score_each(prompt, texts);
 }
 

@@ -52,6 +52,13 @@ class Repl {
   Status show_info();
   Status set(std::string_view words);
   Status score_line(std::string_view words);
+  // repl_decide.cpp
+  struct Decision {
+    protocol::DecideMessage message;
+    std::vector<std::string> options;  // none: yes and no
+  };
+  Status decide_line(std::string_view words);
+  Status decide(Decision asked);
   Status chat(std::string_view words);
   Status set_system(std::string_view text);
   Status undo();
@@ -82,6 +89,7 @@ class Repl {
   ServerLink& link_;
   client::Interrupts& interrupts_;
   Conversation conversation_;
+  std::optional<Decision> asked_;  // of which the next line is the state
   bool loading_shown_ = false;
   bool is_checked_ = false;  // the tokenizer fits
 };

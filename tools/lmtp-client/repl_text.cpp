@@ -20,6 +20,19 @@ std::string_view take_word(std::string_view& words) {
   return word;
 }
 
+std::vector<std::string> separated(std::string_view words) {
+  constexpr std::string_view kSeparator = "|||";
+  std::vector<std::string> texts;
+  for (auto end = words.find(kSeparator); end != std::string_view::npos;
+       end = words.find(kSeparator)) {
+    const std::string_view text = words.substr(0, end);
+    texts.emplace_back(text.ends_with(' ') ? text.substr(0, text.size() - 1) : text);
+    words.remove_prefix(end + kSeparator.size());
+  }
+  texts.emplace_back(words);
+  return texts;
+}
+
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);

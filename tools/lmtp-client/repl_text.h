@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lmtp::tools {
 
@@ -11,6 +12,9 @@ std::string_view trimmed(std::string_view text);
 
 // Takes the first word of `words` and the spaces behind it.
 std::string_view take_word(std::string_view& words);
+
+// The texts between |||, each without one space at its end; those at its beginning belong to it.
+std::vector<std::string> separated(std::string_view words);
 
 // On standard output, at once.
 void print(std::string_view text);

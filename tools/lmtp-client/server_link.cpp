@@ -50,6 +50,11 @@ Result<ServerLink::Outcome> ServerLink::run(protocol::ScoreMessage message,
   return run_stream(std::move(message), handler);
 }
 
+Result<ServerLink::Outcome> ServerLink::run(protocol::DecideMessage message,
+                                            const Handler& handler) {
+  return run_stream(std::move(message), handler);
+}
+
 template <typename Message>
 Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handler& handler) {
   using Run = client::RetryingClient::Outcome;
@@ -61,7 +66,8 @@ Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handle
   const auto outcome = client_.run(std::move(message), [&](const ServerEntry& entry) {
     if (entry.status == "loading" && handler.on_loading) handler.on_loading(entry);
     if (handler.on_controlled && entry.status.empty()) return handler.on_controlled(entry);
-    if (entry.token || !entry.candidates.empty()) handler.on_token(entry);
+    const bool is_answer = !entry.candidates.empty() || !entry.answers_json.empty();
+    if (entry.token || is_answer) handler.on_token(entry);
   });
   if (!outcome) return with_hint(outcome.error());
   if (*outcome == Run::kFinished) return Outcome::kFinished;

@@ -43,6 +43,7 @@ class ServerLink {
   // Runs one stream to its end. The link chooses stream id and model of the message.
   Result<Outcome> run(protocol::GenerateMessage message, const Handler& handler);
   Result<Outcome> run(protocol::ScoreMessage message, const Handler& handler);
+  Result<Outcome> run(protocol::DecideMessage message, const Handler& handler);
 
   // Uploads, names or lists controllers, and waits for the answer, JSON. Also an error if the
   // server refuses, or after Ctrl-C.

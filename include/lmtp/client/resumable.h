@@ -19,6 +19,7 @@ class Resumable {
   // REQUIRES: a GENERATE that may be asked for again has a seed.
   explicit Resumable(protocol::GenerateMessage message);
   explicit Resumable(protocol::ScoreMessage message);
+  explicit Resumable(protocol::DecideMessage message);
 
   // The messages that ask for what is missing, a stream each, with ids from `first_id` on.
   std::vector<protocol::ClientMessage> ask(StreamId first_id);
@@ -59,7 +60,8 @@ class Resumable {
   void set_timeouts(protocol::StreamOptions& options) const;
 
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
-  const std::variant<protocol::GenerateMessage, protocol::ScoreMessage> whole_;
+  const std::variant<protocol::GenerateMessage, protocol::ScoreMessage, protocol::DecideMessage>
+      whole_;
   std::vector<Sample> samples_;
   std::optional<Controlled> controlled_;  // none: it has no controller
   StreamId first_id_ = 0;

@@ -59,6 +59,7 @@ class RetryingClient {
   // it has forked end each by itself: the error of one is returned when all have ended.
   Result<Outcome> run(protocol::GenerateMessage message, const OnEntry& on_entry);
   Result<Outcome> run(protocol::ScoreMessage message, const OnEntry& on_entry);
+  Result<Outcome> run(protocol::DecideMessage message, const OnEntry& on_entry);
   const std::vector<StreamId>& live() const { return live_; }
 
   // Uploads, names or lists controllers, and waits for the answer, JSON. The message's stream id
