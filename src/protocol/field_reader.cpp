@@ -446,8 +446,8 @@ std::string FieldReader::text_or_json(Field field) {
   return simdjson::minify(*element(field));
 }
 
-DecideMessage FieldReader::decision() {
-  DecideMessage message;
+DecideMessage FieldReader::decision(StreamId stream_id, std::string model) {
+  DecideMessage message{.stream_id = stream_id, .model = std::move(model)};
   const auto& state = element(Field::kState);
   if (has(Field::kMessages)) {
     message.messages = messages();

@@ -148,7 +148,7 @@ class FieldReader : public FieldChecks {
   // A CONTROLLER, but for its stream id and model.
   ControllerMessage controller();
   // A DECIDE, but for what all streams have.
-  DecideMessage decision();
+  DecideMessage decision(StreamId stream_id, std::string model);
   // Of a SCORE, whose default is another.
   int top_logprobs();
   // Null: none. num_top: the alternatives that are reported as well.

@@ -19,7 +19,7 @@ namespace {
 
 using simdjson::dom::element;
 
-enum class Verb {
+enum class Verb {  // the first three open a stream
   kGenerate,
   kScore,
   kDecide,
@@ -60,9 +60,7 @@ constexpr std::size_t kMaxOtherFieldBytes = std::size_t{1} << 20;
 constexpr std::string_view kOfContext = " (the context)";
 constexpr std::string_view kBlanks = " \t\r\n";
 
-bool opens_stream(Verb verb) {
-  return verb == Verb::kGenerate || verb == Verb::kScore || verb == Verb::kDecide;
-}
+bool opens_stream(Verb verb) { return verb <= Verb::kDecide; }
 
 std::optional<StreamId> stream_id_of(std::string_view value) {
   StreamId id = 0;
@@ -368,9 +366,7 @@ ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& read
 }
 
 DecideMessage read_decide(StreamId stream_id, std::string model, FieldReader& reader) {
-  DecideMessage message = reader.decision();
-  message.stream_id = stream_id;
-  message.model = std::move(model);
+  DecideMessage message = reader.decision(stream_id, std::move(model));
   read_times(reader, message.options);
   message.unknown_keys = reader.take_unknown_keys();
   return message;
@@ -490,9 +486,8 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
       kVerbs.begin(), kVerbs.end(), [&](const auto& known) { return known.first == verb_text; });
   if (verb == kVerbs.end()) {
     return ParseError{"verb: '" + shown_verb(verb_text) +
-                          "' is unknown; allowed are GENERATE, SCORE, DECIDE, MODEL_INFO, "
-                          "CANCEL, TOKENIZE, DETOKENIZE, BUFFER, FREE, FORK, BACKTRACK and "
-                          "CONTROLLER",
+                          "' is unknown; allowed are GENERATE, SCORE, DECIDE, MODEL_INFO, CANCEL, "
+                          "TOKENIZE, DETOKENIZE, BUFFER, FREE, FORK, BACKTRACK and CONTROLLER",
                       scan_stream_id(payload), false, true};
   }
   if (payload.find_first_not_of(kBlanks) == std::string_view::npos) {

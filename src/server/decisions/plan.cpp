@@ -228,7 +228,7 @@ std::optional<ScoreOfRow> DecisionPlan::next() {
     const auto shared = first_prompt_.begin() + static_cast<std::ptrdiff_t>(asked.num_shared);
     std::vector<TokenId> prompt(first_prompt_.begin(), shared);
     prompt.insert(prompt.end(), asked.prompt.begin(), asked.prompt.end());
-    ScoreOfRow score = asked.candidates->score_of(*row, std::move(prompt));
+    ScoreOfRow score = asked.candidates->score_of(*row, prompt);
     score.row = rows_.size();
     rows_.push_back({question, *row});
     score.top_logprobs = diagnoses_ && asked.by_labels ? 1 : 0;

@@ -128,6 +128,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     StreamKey key;
     std::shared_ptr<registry::StreamCanceller> canceller;  // null: it does not run
     std::optional<SampleText> text;                        // of a sample
+    bool has_begun = false;                                // of a row: it has had events
   };
 
   Result<void> check_prompt_logprobs(int vocab_size) {
@@ -250,11 +251,26 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_row_event(const TokenEvent& event) {
     const auto row = static_cast<std::size_t>(event.stream_id);
     (*request_.score_rows)->read(row, event);
+    scores_[row].has_begun = true;
     if (event.finish_reason == FinishReason::kNone) return;
     scores_[row].canceller.reset();
     --num_left_;
     (*request_.score_rows)->end(row);
     submit_rows();
+  }
+
+  // Whether the model has refused a row that comes again as the others end.
+  bool give_back(const StreamError& event) {
+    const auto row = static_cast<std::size_t>(event.stream_id);
+    const bool is_awaited = !has_begun_ || row >= scores_.size();
+    if (is_awaited || event.error.code != ErrorCode::kOverloaded || scores_[row].has_begun ||
+        num_left_ < 2) {
+      return false;
+    }
+    scores_[row].canceller.reset();
+    num_rows_max_ = --num_left_;
+    (*request_.score_rows)->give_back(row);
+    return true;
   }
 
   void submit_samples(std::size_t prompt) {
@@ -340,6 +356,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
 
   void on_event(const StreamError& event) {
+    if (request_.score_rows != nullptr && give_back(event)) return;
     if (!is_controlled_ || event.error.code != ErrorCode::kConstraint) {
       return end(event.error, event.no_model);
     }

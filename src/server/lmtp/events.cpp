@@ -148,18 +148,26 @@ class EventMessages {
   void read_row(const TokenEvent& event, ExtendedStream& stream) {
     const auto row = static_cast<std::size_t>(event.sample);
     stream.rows->rows->read(row, event);
+    stream.rows->begun.insert(event.sample);
     if (event.finish_reason == FinishReason::kNone) return;
     stream.rows->rows->end(row);
     stream.rows->live.erase(event.sample);
+    stream.rows->begun.erase(event.sample);
     end_row(event.stream_id, stream);
   }
 
   void fail_row(StreamError& event, ExtendedStream& stream) {
     const StreamId id = event.stream_id;
-    if (!stream.rows->error) {
-      stream.rows->error = error_entry(id, std::move(event.error), event.no_model);
+    StreamRows& rows = *stream.rows;
+    rows.live.erase(event.sample);
+    const bool is_refused =
+        event.error.code == ErrorCode::kOverloaded && rows.begun.erase(event.sample) == 0;
+    if (is_refused && !rows.live.empty()) {  // it comes again as the others end
+      rows.rows->give_back(static_cast<std::size_t>(event.sample));
+      rows.num_live_max = rows.live.size();
+      return;
     }
-    stream.rows->live.erase(event.sample);
+    if (!rows.error) rows.error = error_entry(id, std::move(event.error), event.no_model);
     peer_.streams.cancel(id);
     end_row(id, stream);
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "generation/score_rows.h"
 #include "lmtp/base/batch_limits.h"
@@ -27,6 +28,7 @@ struct StreamRows {
   Request common = {};  // of all rows
   // Those that are under way, by their sample.
   std::map<int, std::shared_ptr<registry::StreamCanceller>> live = {};
+  std::set<int> begun = {};                               // of these, those that have had events
   std::size_t num_live_max = BatchLimits::kSequencesMax;  // fewer where the model has taken no more
   std::optional<protocol::ErrorEntry> error = {};  // with which the stream ends, once its rows have
 
