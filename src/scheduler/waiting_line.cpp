@@ -81,7 +81,7 @@ bool WaitingLine::another_computes_prefix(const Sequence& sequence, int num_matc
     const int num_usable =
         gives_scores ? sequence.num_to_compute() : static_cast<int>(num_matchable(sequence));
     const int most = std::min(num_usable, end);
-    if (most - num_matched < least) return false;
+    if (most - num_matched < least || most <= other->num_computed) return false;
     const int shared = common_prefix(sequence.tokens, other->tokens, most);
     // The token before the first one whose log probability is not known is computed in any case.
     const int found = shared > num_known ? shared - 1 : std::min(shared, num_known - 1);

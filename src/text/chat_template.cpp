@@ -100,7 +100,7 @@ Result<void> ChatTemplate::start() const {
   return {};
 }
 
-Result<RenderedChat> ChatTemplate::render(const Chat& chat) const {
+Result<RenderedChat> ChatTemplate::render(const Chat& chat, bool* is_refused) const {
   const std::string frame = frame_of(chat);
   if (frame.size() > kFrameBytesMax) {
     return Error{ErrorCode::kInvalid, "have " + size_text(static_cast<std::int64_t>(frame.size())) +
@@ -121,6 +121,7 @@ Result<RenderedChat> ChatTemplate::render(const Chat& chat) const {
     process_.reset();
     return failed(answer.error());
   }
+  if (is_refused != nullptr) *is_refused = answer->kind == AnswerKind::kRaised;
   if (answer->kind != AnswerKind::kDone) return error_of(*answer);
   std::optional<RenderedChat> rendered = read_rendered(answer->text);
   if (!rendered) {  // whoever answers like that is no longer the program that was started

@@ -279,9 +279,12 @@ WRONG = [
     ({"images": ["http://x/y.png"]}, "images: is not supported"),
     ({"assets": {"img": {"data_base64": "x"}}}, "assets: is not supported"),
     ({"chat_template_kwargs": {"enable_thinking": True}}, "allowed is false"),
-    ({"state": "a tale " * 1500}, "tokens with its state; allowed are at most"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages: is not of"),
+    ({"state": "a tale " * 1500}, "tokens with its question; allowed are at most"),
     ({"questions": {"q": {**CHOICE, "criteria": {f"{i}": None for i in range(27)}}},
-      "scoring": "label"}, "has 27 options; allowed are at most 26"),
+      "scoring": "label"}, "question 'q': has 27 options; allowed are at most 26"),
+    ({"questions": {name: {"type": "choice", "criteria": {f"{i}": None for i in range(27)}}
+                    for name in "ab"}, "scoring": "label"}, "which reads their texts\nquestion"),
 ]  # fmt: skip
 WRONG_QUESTIONS = [
     ("text", "type: allowed are noul, choice and score"),
@@ -454,6 +457,7 @@ def test_generative_scoring(server, model, logits):  # noqa: F811
     for more, sentence in [
         ({"items": []}, "items: is missing or wrong"),
         ({"items": ["a", [1]]}, "items[1]: is not as the others"),
+        ({"query": [5] * 600}, "items[0]: is with the query 60"),
         ({"label_token_ids": []}, "label_token_ids: needed are token ids"),
         ({"label_token_ids": [5, 5]}, "each once"),
         ({"label_token_ids": [99999]}, "is not in the vocabulary"),

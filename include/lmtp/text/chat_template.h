@@ -59,8 +59,9 @@ class ChatTemplate {
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
-  // The errors' texts are for behind the name of what is wrong, such as "messages: ".
-  Result<RenderedChat> render(const Chat& chat) const;
+  // The errors' texts are for behind the name of what is wrong, such as "messages: ". Sets
+  // `is_refused`, where it is not null, to whether the template itself raised the error.
+  Result<RenderedChat> render(const Chat& chat, bool* is_refused = nullptr) const;
   Result<std::vector<TokenId>> encode(const RenderedChat& rendered) const;
 
   // The source of the template that is rendered where there are tools.

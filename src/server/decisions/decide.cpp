@@ -23,6 +23,12 @@ void read_decision_options(JsonFields& fields, const OrderedJson& body, Decision
     return fields.fail("chat_template_kwargs.enable_thinking",
                        "allowed is false: an answer is read where the reply begins");
   }
+  for (const char* const name : {"messages", "add_generation_prompt", "continue_final_message"}) {
+    if (kwargs->contains(name)) {
+      return fields.fail("chat_template_kwargs." + std::string(name),
+                         "is not of a decision; allowed are what the template reads besides");
+    }
+  }
   request.template_kwargs = body["chat_template_kwargs"];
 }
 

@@ -51,12 +51,18 @@ class DecisionPlanner {
     if (config_.chat_template != nullptr && config_.asks_all_at_once && wants_labels()) {
       if (auto written = write_all(questions); !written) return written;
     }
+    QuestionMistakes mistakes;
     for (std::size_t i = 0; i < questions.size(); ++i) {
       auto asked = ask(questions[i], i);
-      if (!asked) return with_field_name(name_of(questions[i], i), asked.error());
-      if (auto added = plan_.add(std::move(*asked)); !added) return added;
+      if (asked) {
+        if (auto added = plan_.add(std::move(*asked)); !added) return added;
+      } else if (asked.error().code == ErrorCode::kConstraint) {
+        mistakes.add(name_of(questions[i], i), asked.error().message);
+      } else {  // of all questions
+        return asked.error();
+      }
     }
-    return {};
+    return mistakes.empty() ? Result<void>() : mistakes.error();
   }
 
  private:
@@ -96,6 +102,7 @@ class DecisionPlanner {
     return std::move(written->front());
   }
 
+  // The code kConstraint is of errors of this question alone.
   Result<Asked> ask(const Question& question, std::size_t index) {
     if (!wants_labels()) return ask_options(question);
     auto asked = ask_labels(question, index);
@@ -103,11 +110,11 @@ class DecisionPlanner {
     const bool goes_on = !asked && asked.error().code == ErrorCode::kConstraint;
     if (!goes_on) return asked;
     if (request_.scoring == Scoring::kAuto) return ask_options(question);
-    return Error{ErrorCode::kInvalid,
-                 asked.error().message + "; \"scoring\": \"option\" reads their texts"};
+    return Error{
+        ErrorCode::kConstraint,
+        asked.error().message + "; needed is \"scoring\": \"option\", which reads their texts"};
   }
 
-  // The code kConstraint: the labels can't be read.
   Result<Asked> ask_labels(const Question& question, std::size_t index) {
     const std::vector<std::string> labels = labels_of(question);
     if (labels.size() < question.options.size()) {
@@ -145,11 +152,13 @@ class DecisionPlanner {
     for (std::size_t i = 0; i < question.options.size(); ++i) {
       const std::string text = option_text(question, i, labels);
       const std::string place = "option " + std::to_string(i);
-      if (text.empty()) return Error{ErrorCode::kInvalid, place + ": is empty; needed is a text"};
+      if (text.empty()) {
+        return Error{ErrorCode::kConstraint, place + ": is empty; needed is a text"};
+      }
       auto added = tokens_.after(*prompt, text);
-      if (!added) return with_field_name(place, added.error());
+      if (!added) return Error{ErrorCode::kConstraint, place + ": " + added.error().message};
       if (std::ranges::count(ids, *added) > 0) {
-        return Error{ErrorCode::kInvalid,
+        return Error{ErrorCode::kConstraint,
                      place + ": is equal to another one for the model; needed are different texts"};
       }
       ids.push_back(std::move(*added));
@@ -168,7 +177,7 @@ class DecisionPlanner {
                                             std::to_string(context_length_) + ", the context"};
     }
     auto candidates = CandidateTrie::make(ids);
-    if (!candidates) return candidates.error();
+    if (!candidates) return Error{ErrorCode::kConstraint, candidates.error().message};
     if (asked.by_labels) {
       for (const auto& one : ids) asked.label_ids.push_back(one.front());
     }

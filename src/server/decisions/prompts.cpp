@@ -103,6 +103,10 @@ DecisionPrompts::DecisionPrompts(const registry::ReadyModel& model, const Decisi
       state_(content_text(request.messages.is_null() ? request.state : request.messages)),
       has_messages_(!request.messages.is_null()) {}
 
+std::size_t DecisionPrompts::state_bytes() const {
+  return state_.size() + request_.system.size() + request_.template_kwargs.dump().size();
+}
+
 OrderedJson DecisionPrompts::with_question(const std::string& question) const {
   OrderedJson messages = OrderedJson::array();
   if (!request_.system.empty()) messages.push_back(message("system", request_.system));
@@ -120,20 +124,23 @@ OrderedJson DecisionPrompts::with_question(const std::string& question) const {
   return messages;
 }
 
-Result<RenderedChat> DecisionPrompts::rendered_with(const OrderedJson& messages) const {
+Result<RenderedChat> DecisionPrompts::rendered_with(const OrderedJson& messages,
+                                                    bool* is_refused) const {
   Chat chat{.messages = messages.dump(), .template_kwargs = {}};
   OrderedJson kwargs = request_.template_kwargs;
   if (!kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = false;
   chat.template_kwargs = kwargs.dump();
-  return (*model_.chat_template)->render(chat);
+  return (*model_.chat_template)->render(chat, is_refused);
 }
 
 Result<RenderedChat> DecisionPrompts::rendered(const std::string& question) {
-  auto rendered = rendered_with(with_question(question));
-  if (rendered || !has_messages_) return rendered;
-  // The template refuses the order of roles: the messages become the state.
+  bool is_refused = false;
+  auto rendered = rendered_with(with_question(question), &is_refused);
+  const bool is_first = !std::exchange(has_written_, true);
+  if (rendered || !has_messages_ || !is_refused || !is_first) return rendered;
+  // The template refuses the order of roles: the messages become the state, of all questions.
   has_messages_ = false;
-  return rendered_with(with_question(question));
+  return rendered_with(with_question(question), nullptr);
 }
 
 Result<DecisionPrompt> DecisionPrompts::written(const std::string& question) {
@@ -173,8 +180,10 @@ Result<std::vector<DecisionPrompt>> DecisionPrompts::by_own_template(
   }
   kwargs["question"] = all.front();
   if ((*model_.decisions)->asks_all_at_once) kwargs["questions"] = std::move(all);
-  const auto rendered = own.render({.messages = OrderedJson::array({message("user", "")}).dump(),
-                                    .template_kwargs = kwargs.dump()});
+  OrderedJson messages = OrderedJson::array();
+  if (!request_.system.empty()) messages.push_back(message("system", request_.system));
+  messages.push_back(message("user", ""));
+  const auto rendered = own.render({.messages = messages.dump(), .template_kwargs = kwargs.dump()});
   if (!rendered) return about_template(rendered.error());
   auto marked = encode_marked(own, *rendered);
   if (!marked) return about_template(marked.error());
@@ -186,6 +195,12 @@ Result<std::vector<DecisionPrompt>> DecisionPrompts::by_own_template(
                      " questions, as templates for trained heads do, which are not supported; "
                      "needed is one that marks where the label of each question is read "
                      "(--decision-template)"};
+  }
+  if (marked->ids.size() > static_cast<std::size_t>(model_.limits.context_length)) {
+    return Error{ErrorCode::kInvalid, "state: has " + std::to_string(marked->ids.size()) +
+                                          " tokens with its questions; allowed are at most " +
+                                          std::to_string(model_.limits.context_length) +
+                                          ", the context"};
   }
   std::vector<DecisionPrompt> prompts;
   for (const std::size_t mark : marked->marks) {

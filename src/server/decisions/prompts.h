@@ -29,7 +29,8 @@ class DecisionPrompts {
  public:
   DecisionPrompts(const registry::ReadyModel& model, const DecisionRequest& request);
 
-  std::size_t state_bytes() const { return state_.size(); }
+  // That each prompt has beside its question.
+  std::size_t state_bytes() const;
 
   // By the layout, as the model's chat template has it. `question`: layout.h's text.
   Result<DecisionPrompt> written(const std::string& question);
@@ -40,13 +41,14 @@ class DecisionPrompts {
 
  private:
   Result<text::RenderedChat> rendered(const std::string& question);
-  Result<text::RenderedChat> rendered_with(const OrderedJson& messages) const;
+  Result<text::RenderedChat> rendered_with(const OrderedJson& messages, bool* is_refused) const;
   OrderedJson with_question(const std::string& question) const;
 
   const registry::ReadyModel& model_;
   const DecisionRequest& request_;
   std::string state_;          // where no messages are written
   bool has_messages_ = false;  // and the template takes them as they are
+  bool has_written_ = false;   // a question, with which that was decided
 };
 
 // What the tokenizer makes of answers at a prompt's end. Owner: one request; one thread.

@@ -11,7 +11,7 @@
 namespace lmtp::server {
 namespace {
 
-constexpr std::size_t kMistakesBytesMax = std::size_t{16} << 10;
+constexpr std::size_t kMistakesBytesMax = std::size_t{64} << 10;
 
 // repr() of a float.
 std::string python_number(double number) {
@@ -56,7 +56,10 @@ std::optional<Scoring> scoring_by_name(std::string_view name) {
 }
 
 void QuestionMistakes::add(const std::string& question, const std::string& what) {
-  if (text_.size() > kMistakesBytesMax) return;
+  if (text_.size() > kMistakesBytesMax) {
+    ++num_more_;
+    return;
+  }
   if (!text_.empty()) text_.push_back('\n');
   text_ += question + ": " + what;
 }
@@ -73,6 +76,11 @@ void QuestionMistakes::check(const std::vector<Question>& questions) {
     add("questions", "have " + std::to_string(num_options) + " options; allowed are at most " +
                          std::to_string(kOptionsOfAllMax));
   }
+}
+
+Error QuestionMistakes::error() const {
+  const std::string more = num_more_ > 0 ? "\nand " + std::to_string(num_more_) + " more" : "";
+  return {ErrorCode::kInvalid, text_ + more};
 }
 
 std::string content_text(const OrderedJson& content) {

@@ -66,10 +66,11 @@ class QuestionMistakes {
   // What is wrong with the questions together.
   void check(const std::vector<Question>& questions);
   bool empty() const { return text_.empty(); }
-  Error error() const { return {ErrorCode::kInvalid, text_}; }
+  Error error() const;
 
  private:
   std::string text_;
+  std::size_t num_more_ = 0;  // that the text does not have
 };
 
 // A text as it is, other JSON as Python's json.dumps writes it (ensure_ascii=False); null is empty.

@@ -218,8 +218,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // The streams are the rows: as many as there may be, the others as these end.
   void submit_rows() {
+    const auto held = request_.score_rows;  // a refusal may end this
     while (!ended_ && num_left_ < num_rows_max_) {
-      std::optional<ScoreOfRow> next = (*request_.score_rows)->next();
+      std::optional<ScoreOfRow> next = (*held)->next();
       if (!next) return;
       Request request;
       request.kind = RequestKind::kScore;
@@ -243,19 +244,20 @@ class Generation : public std::enable_shared_from_this<Generation> {
       if (num_left_ == 0 || refusal.error.code != ErrorCode::kOverloaded) {
         return end(refusal.error, refusal.no_model);
       }
-      (*request_.score_rows)->give_back(next->row);
+      (*held)->give_back(next->row);
       num_rows_max_ = num_left_;
     }
   }
 
   void on_row_event(const TokenEvent& event) {
     const auto row = static_cast<std::size_t>(event.stream_id);
-    (*request_.score_rows)->read(row, event);
+    const auto held = request_.score_rows;  // a refusal may end this
+    (*held)->read(row, event);
     scores_[row].has_begun = true;
     if (event.finish_reason == FinishReason::kNone) return;
     scores_[row].canceller.reset();
     --num_left_;
-    (*request_.score_rows)->end(row);
+    (*held)->end(row);
     submit_rows();
   }
 
@@ -385,6 +387,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     ended_ = true;
     intake_.reset();
     std::exchange(listener_, nullptr)->on_end();
+    request_.score_rows.reset();
   }
 
   // Of what no model has.
@@ -404,6 +407,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     ended_ = true;
     intake_.reset();
     listener_.reset();
+    request_.score_rows.reset();
     cancel(awaited_);
     std::ranges::for_each(scores_, cancel);
     std::ranges::for_each(samples_, cancel);

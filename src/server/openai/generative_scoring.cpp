@@ -34,46 +34,66 @@ struct ItemScoring {
   bool adds_bos = true;
 };
 
-// The prompts of the items, each with the labels' log probabilities after it.
+// What is scored: the items as token ids, before the query or after it.
+struct ItemPrompts {
+  std::vector<TokenId> query;
+  Prompts items;
+};
+
+// The labels' log probabilities after the query with each of its items.
 class ItemRows final : public ScoreRows {
  public:
-  ItemRows(Prompts prompts, const ItemScoring& scoring)
-      : prompts_(std::move(prompts)), applies_softmax_(scoring.applies_softmax) {
-    for (const Prompts::value_type& prompt : prompts_) num_tokens_ += prompt.size();
+  ItemRows(ItemPrompts prompts, const ItemScoring& scoring)
+      : prompts_(std::move(prompts)),
+        applies_softmax_(scoring.applies_softmax),
+        item_first_(scoring.item_first) {
     listed_ = std::make_shared<const std::vector<TokenId>>(scoring.labels);
-    scores_.resize(prompts_.size());
+    scores_.resize(prompts_.items.size(), std::nan(""));
+    for (std::size_t row = scores_.size(); row > 0; --row) left_.push_back(row - 1);
   }
 
   std::optional<ScoreOfRow> next() override {
-    if (next_ == prompts_.size()) return std::nullopt;
-    ScoreOfRow score{.row = next_, .prompt = prompts_[next_], .scored = {listed_->front()}};
+    if (left_.empty()) return std::nullopt;
+    ScoreOfRow score{.row = left_.back()};
+    left_.pop_back();
+    const std::vector<TokenId>& item = prompts_.items[score.row];
+    score.prompt = item_first_ ? item : prompts_.query;
+    const std::vector<TokenId>& second = item_first_ ? prompts_.query : item;
+    score.prompt.insert(score.prompt.end(), second.begin(), second.end());
+    score.scored = {listed_->front()};
     score.listed = listed_;
-    ++next_;
     return score;
   }
-  void give_back(std::size_t /*row*/) override { --next_; }
+  void give_back(std::size_t row) override { left_.push_back(row); }
+  // Where a worker does not say what was asked for it stays no number.
   void read(std::size_t row, const TokenEvent& event) override {
+    const auto& listed = event.listed_logprobs;
+    if (listed == nullptr || listed->size() != listed_->size()) return;
     double sum = 0;
-    for (const TokenLogprob& label : *event.listed_logprobs) sum += std::exp(label.logprob);
-    scores_[row] = std::exp(static_cast<double>(event.listed_logprobs->front().logprob));
+    for (const TokenLogprob& label : *listed) sum += std::exp(label.logprob);
+    scores_[row] = std::exp(static_cast<double>(listed->front().logprob));
     if (applies_softmax_ && sum > 0) scores_[row] /= sum;
   }
   void end(std::size_t /*row*/) override {}
 
   const std::vector<double>& scores() const { return scores_; }
-  std::size_t num_tokens() const { return num_tokens_; }
+  std::size_t num_tokens() const {
+    std::size_t num_tokens = prompts_.items.size() * prompts_.query.size();
+    for (const auto& item : prompts_.items) num_tokens += item.size();
+    return num_tokens;
+  }
 
  private:
-  Prompts prompts_;
+  const ItemPrompts prompts_;
   const bool applies_softmax_;
+  const bool item_first_;
   std::shared_ptr<const std::vector<TokenId>> listed_;
   std::vector<double> scores_;
-  std::size_t num_tokens_ = 0;
-  std::size_t next_ = 0;
+  std::vector<std::size_t> left_;  // the next one is the last
 };
 
-Result<std::vector<TokenId>> ids_of(const PromptInput& input, const char* field, bool adds_bos,
-                                    const registry::ReadyModel& model) {
+Result<std::vector<TokenId>> input_ids(const PromptInput& input, const char* field, bool adds_bos,
+                                       const registry::ReadyModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
     for (const TokenId id : *ids) {
       if (id >= model.limits.vocab_size) {
@@ -87,24 +107,27 @@ Result<std::vector<TokenId>> ids_of(const PromptInput& input, const char* field,
                      {.begins = true, .adds_bos = adds_bos});
 }
 
-Result<Prompts> item_prompts(const ItemScoring& scoring, const registry::ReadyModel& model) {
+Result<ItemPrompts> item_prompts(const ItemScoring& scoring, const registry::ReadyModel& model) {
   for (const TokenId id : scoring.labels) {
     if (id >= model.limits.vocab_size) {
       return Error{ErrorCode::kInvalid,
                    "label_token_ids: " + beyond_vocabulary(id, model.limits.vocab_size)};
     }
   }
-  auto query = ids_of(scoring.query, "query", scoring.adds_bos, model);
+  auto query = input_ids(scoring.query, "query", scoring.adds_bos, model);
   if (!query) return query.error();
-  Prompts prompts;
+  ItemPrompts prompts{.query = std::move(*query), .items = {}};
+  const auto most = static_cast<std::size_t>(model.limits.total_tokens_max() - 1);
   for (const PromptInput& item : scoring.items) {
-    auto ids = ids_of(item, "items", false, model);
+    auto ids = input_ids(item, "items", false, model);
     if (!ids) return ids.error();
-    std::vector<TokenId> prompt = scoring.item_first ? std::move(*ids) : *query;
-    const std::vector<TokenId>& second = scoring.item_first ? *query : *ids;
-    prompt.insert(prompt.end(), second.begin(), second.end());
-    if (prompt.empty()) return Error{ErrorCode::kInvalid, "items: needed is a query or an item"};
-    prompts.push_back(std::move(prompt));
+    const std::size_t num_tokens = prompts.query.size() + ids->size();
+    if (num_tokens == 0 || num_tokens > most) {
+      return Error{ErrorCode::kInvalid, "items[" + std::to_string(prompts.items.size()) +
+                                            "]: is with the query " + std::to_string(num_tokens) +
+                                            " tokens; allowed are 1 to " + std::to_string(most)};
+    }
+    prompts.items.push_back(std::move(*ids));
   }
   return prompts;
 }
@@ -131,7 +154,7 @@ void read_items(JsonFields& fields, ItemScoring& scoring) {
   }
   for (const Json& item : *items) {
     auto read = text_or_ids(item);
-    if (!read || read->index() != text_or_ids(items->front())->index()) {
+    if (!read || (!scoring.items.empty() && read->index() != scoring.items.front().index())) {
       return fields.fail("items[" + std::to_string(scoring.items.size()) + "]",
                          std::string("is not as the others, or wrong; ") + kAllowed);
     }
@@ -191,6 +214,7 @@ Then openai_generative_scoring(ServerContext& context, HttpRequest& http,
   if (!scoring) return refuse(scoring.error());
   generation.unknown_keys = fields.unknown_keys();
   generation.num_bytes = http.body.size();
+  generation.is_slow = true;
   const auto rows = std::make_shared<std::shared_ptr<ItemRows>>();
   const auto taken = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();
   generation.make_prompts = [rows, taken, scoring = std::move(*scoring)](
@@ -204,6 +228,10 @@ Then openai_generative_scoring(ServerContext& context, HttpRequest& http,
     answer_at_end(
         context.generation, std::move(generation), responder,
         [rows](const std::string& model) -> Result<std::string> {
+          if (std::ranges::any_of((*rows)->scores(), [](double s) { return std::isnan(s); })) {
+            return Error{ErrorCode::kInternal,
+                         "the model gives no log probabilities of its labels"};
+          }
           return scores_body(**rows, model);
         },
         openai_error);

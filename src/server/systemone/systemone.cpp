@@ -1,6 +1,5 @@
 // System One's POST /v1/systemone.
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
