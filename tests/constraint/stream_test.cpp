@@ -209,9 +209,10 @@ TEST(StreamTest, BadWordsNarrowAGrammar) {
     for (std::size_t last = length - 1; last < forced.size(); ++last) {
       const auto begin = forced.begin() + static_cast<std::ptrdiff_t>(last + 1 - length);
       const std::vector<TokenId> word(begin, begin + static_cast<std::ptrdiff_t>(length));
-      const auto at =
-          static_cast<std::size_t>(std::ranges::search(forced, word).begin() - forced.begin()) +
-          length - 1;
+      const auto at = static_cast<std::size_t>(
+                          std::search(forced.begin(), forced.end(), word.begin(), word.end()) -
+                          forced.begin()) +
+                      length - 1;
       const auto source =
           without(std::make_shared<const BadWords>(BadWords{{}, {word}}), stream->mask_source);
       const auto next = streams.next(*source, {});

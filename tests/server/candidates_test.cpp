@@ -209,7 +209,7 @@ TEST(Decide, WhatIsWrongIsSaid) {
       {decide(1, {{"a", who()}}, R"(, "chat_template_kwargs": {"enable_thinking": true})"),
        "chat_template_kwargs.enable_thinking: allowed is false"},
       {decide(1, {{"a", {{"type", "noul"}, {"instructions", std::string(600, 'a')}}}}),
-       "questions: question 'a': has "},
+       "state: has "},
   };
   for (const auto& [message, error] : cases) {
     const nlohmann::json entry = wire.ask(1, message);

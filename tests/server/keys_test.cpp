@@ -1,4 +1,5 @@
 // Who is answered where the server has keys: over real sockets.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -172,8 +172,9 @@ class DecisionPlanner {
     std::size_t longest = 0;
     for (const auto& one : ids) longest = std::max(longest, one.size());
     if (asked.prompt.size() + longest > static_cast<std::size_t>(context_length_)) {
-      return Error{ErrorCode::kInvalid, "has " + std::to_string(asked.prompt.size() + longest) +
-                                            " tokens with its state; allowed are at most " +
+      return Error{ErrorCode::kInvalid, "state: has " +
+                                            std::to_string(asked.prompt.size() + longest) +
+                                            " tokens with its question; allowed are at most " +
                                             std::to_string(context_length_) + ", the context"};
     }
     auto candidates = CandidateTrie::make(ids);
