@@ -29,7 +29,7 @@ Result<std::array<double, kNumQuestionKinds>> parse_decision_temperature(const s
 
 // Immutable once read; any thread.
 struct DecisionConfig {
-  // One for each option, in their order; for a predicate those of true and false. By kind.
+  // By kind, one for each option, in the order in which the template gets these.
   std::array<std::vector<std::string>, kNumQuestionKinds> labels;
   std::array<double, kNumQuestionKinds> temperature = {1, 1, 1};  // > 0
   bool false_first = false;  // a predicate's options, as the template gets them

@@ -20,7 +20,7 @@ struct Decided {
   const std::vector<Question>& questions;
   std::vector<TypedAnswer> answers;    // one for each
   std::int64_t num_prompt_tokens = 0;  // of all questions
-  std::int64_t num_cached_tokens = 0;  // of these, that were not computed for this request
+  std::int64_t num_cached_tokens = 0;  // of these, that the prefix cache had
 };
 
 // The fields that all protocols have, beside the questions: scoring, diagnostics,
