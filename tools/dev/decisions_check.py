@@ -1,13 +1,14 @@
 """Decisions beside transformers, and their bits.
 
-    tools/dev/decisions_check                 SmolLM2-135M-Instruct, as tools/dev/clients_check
+    tools/dev/decisions_check                 SmolLM2-135M-Instruct, as tools/dev/clients_check,
+                                              and small models of TINY's families
     tools/dev/decisions_check --model FOLDER  another folder with a chat template
 
-Serves the model in float32, asks typed questions of every kind by /v1/systemone and compares each
+Serves each model in float32, asks typed questions of every kind by /v1/systemone and compares each
 probability with transformers' pipeline("decision"), which has to be within 1e-4, the best option
-equal; the same for whole options ("scoring": "option"), token by token. Then the same questions
-again --rounds times, in other orders, beside other requests, at other sizes of steps, cold and
-cached: not a bit of an answer may differ. Exit code 1 where something does."""
+equal; the same for whole options ("scoring": "option"), token by token. Then, with the last model,
+the same questions again --rounds times, in other orders, beside other requests, at other sizes of
+steps, cold and cached: not a bit of an answer may differ. Exit code 1 where something does."""
 
 import argparse
 import concurrent.futures
@@ -29,6 +30,7 @@ from servers import LmtpServe  # noqa: E402
 PYTHON = ROOT / ".venv-newest" / "bin" / "python"
 REFERENCE = ROOT / "tools" / "dev" / "decisions" / "reference.py"
 TOLERANCE = 1e-4
+TINY = ("llama", "gemma2", "qwen3")
 LAST_LINE = "Answer with the text of the option that fits best only."
 
 STATES = [
@@ -158,6 +160,15 @@ def compare_bits(folder, rounds, options):
     return differ == 0
 
 
+def make_models(made):
+    trained = made / "SmolLM2-135M-Instruct"
+    commands = [("--save", trained, model())]
+    commands += [("--tiny", made / family, family, trained) for family in TINY]
+    for command in commands:
+        subprocess.run([PYTHON, REFERENCE, *command], check=True, stderr=subprocess.DEVNULL)
+    return [command[1] for command in commands]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -165,18 +176,17 @@ def main():
     parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=250, help="of each of four servers (250)")
     arguments = parser.parse_args()
+    same = []
     with tempfile.TemporaryDirectory() as made:
-        folder = arguments.model
-        if folder is None:
-            folder = pathlib.Path(made) / "model"
-            subprocess.run([PYTHON, REFERENCE, "--save", folder, model()], check=True,
-                           stderr=subprocess.DEVNULL)  # fmt: skip
-        with LmtpServe(folder, "--dtype", "float32") as server:
-            url = f"http://{server.endpoint}"
-            same = [compare_labels(url, folder), compare_options(url, folder)]
+        folders = [arguments.model] if arguments.model else make_models(pathlib.Path(made))
+        for folder in folders:
+            print(f"{folder.name}:")
+            with LmtpServe(folder, "--dtype", "float32") as server:
+                url = f"http://{server.endpoint}"
+                same += [compare_labels(url, folder), compare_options(url, folder)]
         sizes = [(), ("--max-batched-tokens", "32"), ("--score-cache", "0", "--threads", "1"),
                  ("--kv-cache", "100MiB", "--max-batched-tokens", "64")]  # fmt: skip
-        same.append(compare_bits(folder, arguments.rounds, sizes))
+        same.append(compare_bits(folders[-1], arguments.rounds, sizes))
     sys.exit(0 if all(same) else 1)
 
 

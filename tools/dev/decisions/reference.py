@@ -1,14 +1,15 @@
 """python reference.py FOLDER < requests > answers: System One requests, one a line, answered by
 transformers' pipeline("decision"), with the log probabilities of the labels; where a request has
 "options" (a prompt's last user turn, and texts), those of the texts as the reply, token by token.
-Or, with --save FOLDER FILE, the GGUF FILE as a folder of float32 weights."""
+Or, with --save FOLDER FILE, the GGUF FILE as a folder of float32 weights; or, with --tiny FOLDER
+FAMILY SAVED, a small model of that family with the tokenizer and the template of SAVED."""
 
 import json
 import pathlib
 import sys
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, pipeline
 
 
 def save(folder, file):
@@ -23,6 +24,18 @@ def save(folder, file):
     plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     plain.load_state_dict(model.state_dict())
     plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def save_tiny(folder, family, saved):
+    tokenizer = AutoTokenizer.from_pretrained(saved)
+    config = AutoConfig.for_model(
+        family, vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        max_position_embeddings=4096, initializer_range=0.2, bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)  # fmt: skip
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -47,6 +60,8 @@ def logprobs_of(model, tokenizer, content, texts):
 def main():
     if sys.argv[1] == "--save":
         return save(*sys.argv[2:])
+    if sys.argv[1] == "--tiny":
+        return save_tiny(*sys.argv[2:])
     decide = pipeline("decision", model=sys.argv[1], dtype=torch.float32)
     for line in sys.stdin:
         request = json.loads(line)
