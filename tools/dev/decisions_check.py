@@ -8,7 +8,8 @@ Serves each model in float32, asks typed questions of every kind by /v1/systemon
 probability with transformers' pipeline("decision"), which has to be within 1e-4, the best option
 equal; the same for whole options ("scoring": "option"), token by token. Then, with the last model,
 the same questions again --rounds times, in other orders, beside other requests, at other sizes of
-steps, cold and cached: not a bit of an answer may differ. Exit code 1 where something does."""
+steps, cold and cached: not a bit of an answer may differ. Exit code 1 where something does.
+decisions/same_bits.py asks the same of any server, such as vLLM's."""
 
 import argparse
 import concurrent.futures
