@@ -2,8 +2,8 @@ from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy
 from langchain_openai import ChatOpenAI
 from rows import (
-    CALLED, DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, WEATHER_CALL, Weather, call_for,
-    get_weather, has_text, is_call, is_weather, loop_ran, row, same, user,
+    CALLED, DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, WEATHER, WEATHER_CALL, Weather,
+    call_for, get_weather, has_text, is_call, is_weather, loop_ran, row, same, user,
 )  # fmt: skip
 
 llm = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", temperature=0, max_tokens=MAX_TOKENS,
@@ -92,15 +92,49 @@ for method in ("json_schema", "function_calling", "json_mode"):
         is_weather(llm.with_structured_output(Weather, method=method).invoke(DESCRIBE))
 
 
+def decisions_model():
+    from langchain_openai.decisions import OpenAIDecisions
+
+    return OpenAIDecisions(model=MODEL, base_url=V1, api_key="none", timeout=ROW_S)
+
+
 @row("OpenAIDecisions")
 def _():
-    from langchain_openai.decisions import Choice, OpenAIDecisions, Predicate, Score
+    from langchain_openai.decisions import Choice, Predicate, Score
 
-    decisions = OpenAIDecisions(model=MODEL, base_url=V1, api_key="none", timeout=ROW_S)
-    answer = decisions.invoke({"input": "Hello", "questions": {
+    answer = decisions_model().invoke({"input": "Hello", "questions": {
         "a": Predicate(instructions="Is it polite?"),
         "b": Choice(instructions="Which?", choices={"one": "1", "two": "2"}),
         "c": Score(instructions="How much?", levels=["little", "much"]),
     }})  # fmt: skip
     same(0 < answer.predicates["a"].probability < 1, True)
     same(answer.choices["b"].choice in ("one", "two"), True)
+
+
+@row("OpenAIModelRouterMiddleware")
+def _():
+    from langchain_openai.middleware import ModelChoice, OpenAIModelRouterMiddleware
+
+    names = {"fast": "Simple tasks.", "powerful": "Complex tasks."}
+    router = OpenAIModelRouterMiddleware(
+        choices={name: ModelChoice(llm, criteria) for name, criteria in names.items()},
+        instructions="Which model suits the task?", model=decisions_model(),
+    )  # fmt: skip
+    answer = create_agent(llm, middleware=[router]).invoke({"messages": [user(QUESTION)]})
+    route = answer["model_route"]
+    same(route["choice"] in names and set(route["probabilities"]) == set(names), True)
+    has_text(answer["messages"][-1].content)
+
+
+@row("OpenAIAutoModeMiddleware")
+def _():
+    from langchain_openai.middleware import OpenAIAutoModeMiddleware
+
+    auto_mode = OpenAIAutoModeMiddleware(tools=["get_weather"], model=decisions_model())
+    agent = create_agent(llm, [get_weather], system_prompt="Be helpful.", middleware=[auto_mode])
+    answer = agent.invoke({"messages": [user(call_for("Paris"))]}, {"recursion_limit": 6})
+    said = next(message for message in answer["messages"] if message.type == "tool")
+    if said.status == "error":  # the model found it risky
+        assert "classified as risky" in said.content and not CALLED, f"{said}, {CALLED}"
+    else:
+        same((CALLED, said.content), (["Paris"], WEATHER))
