@@ -143,7 +143,8 @@ template <WeightType kType, int kRows, int kVectors>
   }
 }
 
-// Scales, bias, activation, residual; writes the columns [column, column + kLanes) that exist.
+// Scales, bias, activation, scale, residual; writes the columns [column, column + kLanes) that
+// exist.
 template <WeightType kType>
 [[gnu::always_inline]] inline void finish(const LinearWork& work, std::int64_t row,
                                           std::int64_t column, F sum, Activation activation) {
@@ -158,6 +159,7 @@ template <WeightType kType>
   }
   if (args.bias != nullptr) sum = add(sum, load_first(args.bias + column, count));
   sum = activate(activation, sum);
+  if (args.scale != 1.0F) sum = multiply(sum, broadcast(args.scale));
   if (!args.residual.empty()) sum = add(sum, load_first(args.residual.row(row) + column, count));
   store_first(args.y.row(row) + column, sum, count);
 }

@@ -212,7 +212,8 @@ inline void embedding(Stream& stream, const EmbeddingArgs& args) {
 inline void gather_rows(Stream& stream, const GatherRowsArgs& args) {
   const auto num_bytes = sizeof(float) * static_cast<std::uint64_t>(args.y.columns);
   for_rows(stream, args.y.rows, [&](std::int64_t row) {
-    __builtin_memcpy(args.y.row(row), args.x.row(args.rows[row]), num_bytes);
+    __builtin_memcpy(args.y.row(row), args.x.row(args.rows != nullptr ? args.rows[row] : row),
+                     num_bytes);
   });
 }
 

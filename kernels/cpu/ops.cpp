@@ -269,7 +269,8 @@ void gather_rows(Stream& stream, const GatherRowsArgs& args) {
   check_matrix(kOp, "x", args.x);
   check_matrix(kOp, "y", args.y);
   check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
-  for (std::int64_t row = 0; on_host(stream) && row < args.y.rows; ++row) {
+  if (args.rows == nullptr) check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
+  for (std::int64_t row = 0; args.rows != nullptr && on_host(stream) && row < args.y.rows; ++row) {
     LMTP_CHECK(args.rows[row] >= 0 && args.rows[row] < args.x.rows, args.rows[row], args.x.rows);
   }
   stream.backend().gather_rows(stream, args);

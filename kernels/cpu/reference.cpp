@@ -102,7 +102,7 @@ void linear_plain(Stream&, const LinearArgs& args) {
         sum += x[static_cast<std::size_t>(k)] * packed_at(args.weight, n, k);
       }
       if (args.bias != nullptr) sum += static_cast<double>(args.bias[n]);
-      sum = activate(args.activation, sum);
+      sum = activate(args.activation, sum) * static_cast<double>(args.scale);
       if (!args.residual.empty()) sum += static_cast<double>(args.residual.row(row)[n]);
       args.y.row(row)[n] = static_cast<float>(sum);
     }
@@ -260,7 +260,7 @@ void embedding_plain(Stream&, const EmbeddingArgs& args) {
 void gather_rows_plain(Stream&, const GatherRowsArgs& args) {
   for (std::int64_t row = 0; row < args.y.rows; ++row) {
     for (std::int64_t c = 0; c < args.y.columns; ++c) {
-      args.y.row(row)[c] = args.x.row(args.rows[row])[c];
+      args.y.row(row)[c] = args.x.row(args.rows != nullptr ? args.rows[row] : row)[c];
     }
   }
 }

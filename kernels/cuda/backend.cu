@@ -111,6 +111,7 @@ void linear_op(Stream& stream, const LinearArgs& args) {
       .k = weight.k,
       .bias = args.bias,
       .activation = args.activation,
+      .scale = args.scale,
       .residual = args.residual.data,
       .residual_stride = args.residual.stride,
       .y = args.y.data,

@@ -1,5 +1,5 @@
-// y = activation(x W^T + bias) + residual on a device, with one order of sums for every number of
-// rows.
+// y = activation(x W^T + bias) * scale + residual on a device, with one order of sums for every
+// number of rows.
 //
 // bf16, f16: weights are operand A, in tiles (fragment_tile.h), an output a row; a row of x is a
 // column of the product, so that eight rows cost what one does. The inputs are cut into slices,
@@ -80,6 +80,7 @@ struct LinearLaunch {
   std::int64_t k = 0;
   const float* bias = nullptr;  // [n] f32, or null; not written by a launch that may still run
   Activation activation = Activation::kNone;
+  float scale = 1.0F;
   const float* residual = nullptr;  // [m, n] f32, or null; may be y itself
   std::int64_t residual_stride = 0;
   float* y = nullptr;  // [m, n] f32; must not overlap x

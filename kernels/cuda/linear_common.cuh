@@ -91,13 +91,19 @@ __device__ inline float residual_of(const LinearLaunch& args, std::int64_t row, 
                     args.residual + row * args.residual_stride + n);
 }
 
+// What is added to the residual.
+__device__ inline float scaled(const LinearLaunch& args, float value) {
+  return args.scale == 1.0F ? value : value * args.scale;
+}
+
 // Writes y[row][n] from the sum of its products, where there is such an element.
 __device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n, float sum,
                               float bias, float residual) {
   float value[1] = {args.bias != nullptr ? sum + bias : sum};
   activate_all(args.activation, value);
   if (row < args.m && n < args.n) {
-    args.y[row * args.y_stride + n] = args.residual != nullptr ? value[0] + residual : value[0];
+    const float own = scaled(args, value[0]);
+    args.y[row * args.y_stride + n] = args.residual != nullptr ? own + residual : own;
   }
 }
 __device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n,
@@ -144,7 +150,8 @@ __device__ void write_sums(const LinearLaunch& args, float (&sums)[kOutputs][kEi
       for (int i = 0; i < 4; ++i) {
         if (row_of(r, i) < args.m && output_of(o, i) < args.n) {
           float& to = args.y[row_of(r, i) * args.y_stride + output_of(o, i)];
-          to = args.residual != nullptr ? sums[o][r][i] + residuals[r][i] : sums[o][r][i];
+          const float own = scaled(args, sums[o][r][i]);
+          to = args.residual != nullptr ? own + residuals[r][i] : own;
         }
       }
     }

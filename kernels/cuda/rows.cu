@@ -164,7 +164,8 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 __global__ void __launch_bounds__(kRowThreadsMax)
     gather_rows_kernel(GatherRowsArgs args, bool whole) {
   grid_dependency_wait();
-  const float* x = args.x.data + args.rows[block_index().x] * args.x.stride;
+  const std::int64_t row = args.rows != nullptr ? args.rows[block_index().x] : block_index().x;
+  const float* x = args.x.data + row * args.x.stride;
   const Floats4 four = load_columns(x, first_column(), args.y.columns, whole);
   store_columns(args.y.data + block_index().x * args.y.stride, first_column(), args.y.columns,
                 whole, four);

@@ -89,6 +89,7 @@ struct LinearData {
             .n = n,
             .k = k,
             .bias = bias.data(),
+            .scale = kScale,
             .residual = residual.data() + first * n,
             .residual_stride = n,
             .y = y.data(),
@@ -112,6 +113,7 @@ struct LinearData {
                              .weight = {.panels = panels.data(), .n = n, .k = k},
                              .bias = bias.data(),
                              .activation = activation,
+                             .scale = kScale,
                              .residual = view<const float>(residual, n),
                              .y = view<float>(y, n)});
     return y;
@@ -120,13 +122,15 @@ struct LinearData {
   // One element of run()'s result without an activation, its sum in double.
   double expected(std::int64_t row, std::int64_t column) const {
     const auto at = [](std::int64_t index) { return static_cast<std::size_t>(index); };
-    double sum = bias[at(column)] + residual[at(row * n + column)];
+    double sum = bias[at(column)];
     for (std::int64_t i = 0; i < k; ++i) {
       sum += static_cast<double>(rounded(type, x[at(row * k + i)])) *
              static_cast<double>(rounded(type, weight[at(column * k + i)]));
     }
-    return sum;
+    return sum * static_cast<double>(kScale) + residual[at(row * n + column)];
   }
+
+  static constexpr float kScale = 0.7F;
 
   ElementType type;
   std::int64_t n;

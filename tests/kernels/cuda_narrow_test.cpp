@@ -63,6 +63,7 @@ struct Inputs {
                              .weight = weight,
                              .bias = bias.data(),
                              .activation = activation,
+                             .scale = 0.7F,
                              .residual = kernels::make_matrix<const float>(
                                  residual.data() + first * n, rows, n),
                              .y = kernels::make_matrix(y.data(), rows, n)});
@@ -80,6 +81,7 @@ struct Inputs {
             .n = n,
             .k = k,
             .bias = bias.data(),
+            .scale = 0.7F,
             .residual = residual.data() + first * n,
             .residual_stride = n,
             .y = y.data(),

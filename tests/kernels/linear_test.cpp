@@ -70,6 +70,7 @@ struct Data {
          .weight = packed(),
          .bias = bias.data(),
          .activation = activation,
+         .scale = 0.7F,
          .residual = testing::slice_rows(testing::view<const float>(residual, n), first, rows),
          .y = testing::view<float>(y, n)});
     return y;

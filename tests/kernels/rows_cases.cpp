@@ -288,6 +288,12 @@ TEST_P(RowsTest, GatheredRowsAreThoseNamed) {
         ASSERT_TRUE(std::equal(named, named + width, y.row(i)));
         ASSERT_EQ(y.row(i)[width], 7.0F);
       }
+      std::vector<float> all(static_cast<std::size_t>(kRows * width));
+      const auto copy = testing::view<float>(all, width);
+      kernels::gather_rows(stream, {.x = x, .y = copy});
+      for (std::int64_t i = 0; i < kRows; ++i) {
+        ASSERT_TRUE(std::equal(x.row(i), x.row(i) + width, copy.row(i)));
+      }
     }
   }
 }

@@ -9,9 +9,10 @@
 namespace lmtp::kernels {
 
 struct GatherRowsArgs {
-  Matrix<const float> x;               // [n, width] f32
-  const std::int32_t* rows = nullptr;  // [m], each in [0, n), in any order, also repeated
-  Matrix<float> y;                     // [m, width] f32; must not overlap x
+  Matrix<const float> x;  // [n, width] f32
+  // [m], each in [0, n), in any order, also repeated; null: all in order
+  const std::int32_t* rows = nullptr;
+  Matrix<float> y;  // [m, width] f32; must not overlap x
 };
 
 // y[i] = x[rows[i]].

@@ -1,4 +1,4 @@
-// y = activation(x W^T + bias) + residual, with W packed once for streaming.
+// y = activation(x W^T + bias) * scale + residual, with W packed once for streaming.
 //
 // Packed layout: [ceil(n / kPanelColumns)][units][kPanelColumns] of 32 bits each, missing columns
 // and inputs zero. A unit is one f32 input, two bf16 or four int8. One vector lane is one output
@@ -146,6 +146,7 @@ struct LinearArgs {
   PackedLinear weight;          // [n, k]
   const float* bias = nullptr;  // [n] f32, or null; as the weight, not written by running ops
   Activation activation = Activation::kNone;
+  float scale = 1.0F;
   Matrix<const float> residual = {};  // [m, n] f32, or empty; may be y itself
   Matrix<float> y;                    // [m, n] f32; must not overlap x
   // Where x is rounded by a launch of its own, on a device, that does both: what x holds afterwards
