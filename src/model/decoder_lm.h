@@ -1,12 +1,12 @@
-// DecoderLM: embedding, layers, final norm, head. Architectures differ in the Layer.
+// DecoderLM: embedding, layers, final norm, head.
 #pragma once
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
+#include "archs/decoder.h"
 #include "kernels/activation.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
@@ -18,10 +18,6 @@
 
 namespace lmtp::model {
 
-// Layer: void forward(const StepContext&, const kernels::KvLayer&, kernels::Matrix<float> x) const,
-//        x [m, hidden_size] in place; floats_per_token(config): what it takes from the workspace.
-// Norm:  of(x, y), as a linear's prologue.
-template <typename Layer, typename Norm>
 class DecoderLM : public CausalLM {
  public:
   struct Parts {
@@ -30,8 +26,8 @@ class DecoderLM : public CausalLM {
     PlainWeight position_embedding;  // [positions, hidden_size], or none
     int position_offset = 0;         // row of position 0 in it
     Linear project_in;               // [hidden_size, embedding_size], or unset: equal sizes
-    std::vector<Layer> layers;
-    std::optional<Norm> final_norm;
+    std::vector<DecoderLayer> layers;
+    Norm final_norm;     // or not loaded: none
     Linear project_out;  // [embedding_size, hidden_size], or unset
     Linear head;         // [vocab_size, embedding_size], or unset: tied
   };
@@ -43,12 +39,16 @@ class DecoderLM : public CausalLM {
         num_parameters_(weights.num_elements()),
         max_tokens_(setup.max_tokens),
         communicator_(setup.communicator),
-        inverse_periods_(weights.store().keep(config_.rotary.inverse_periods)),
         workspace_(weights.store().backend(),
                    max_tokens_ * floats_per_token() +
                        std::int64_t{BatchLimits::kSequencesMax} *
                            (config_.hidden_size + width() + ordered_inputs()) +
-                       kSlackFloats) {}
+                       kSlackFloats) {
+    for (const RotaryConfig& rotary : config_.rotaries) {
+      inverse_periods_.push_back(weights.store().keep(rotary.inverse_periods));
+    }
+    rotaries_.resize(config_.rotaries.size());
+  }
 
   const ModelConfig& config() const override { return config_; }
   std::int64_t num_parameters() const override { return num_parameters_; }
@@ -62,17 +62,17 @@ class DecoderLM : public CausalLM {
     StepContext step{stream, workspace_, communicator_, input};
     const auto x = workspace_.take(m, config_.hidden_size);
     embed(step, x);
-    if (const std::int64_t half = half_rotary_dim(); half > 0) {
-      const auto cosines = workspace_.take(m, half);
-      const auto sines = workspace_.take(m, half);
+    for (std::size_t i = 0; i < rotaries_.size(); ++i) {
+      const auto cosines = workspace_.take(m, inverse_periods_[i].count);
+      const auto sines = workspace_.take(m, inverse_periods_[i].count);
       kernels::rotary_angles(stream, {.positions = input.positions,
-                                      .inverse_periods = inverse_periods_.data.get(),
-                                      .factor = config_.rotary.factor,
+                                      .inverse_periods = inverse_periods_[i].data.get(),
+                                      .factor = config_.rotaries[i].factor,
                                       .cosines = cosines,
                                       .sines = sines});
-      step.cosines = cosines;
-      step.sines = sines;
+      rotaries_[i] = {cosines, sines};
     }
+    step.rotaries = rotaries_;
     const std::int64_t mark = workspace_.mark();
     for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
       parts_.layers[i].forward(step, cache.layer(static_cast<int>(i)), x);
@@ -90,7 +90,7 @@ class DecoderLM : public CausalLM {
     auto last = workspace_.take(count, config_.hidden_size);
     kernels::gather_rows(stream, {.x = hidden, .rows = rows, .y = last});
     LinearExtras extras;
-    if (parts_.final_norm.has_value()) extras.prologue = parts_.final_norm->of(last, last);
+    if (parts_.final_norm.loaded()) extras.prologue = parts_.final_norm.of(last, last);
     if (parts_.project_out.loaded()) {
       const auto narrow = workspace_.take(count, width());
       parts_.project_out(step, last, narrow, std::exchange(extras, {}));
@@ -98,6 +98,7 @@ class DecoderLM : public CausalLM {
     }
     const Linear& head = parts_.head.loaded() ? parts_.head : parts_.token_embedding;
     const VocabShare share = vocab_share(config_.vocab_size, communicator_.shard());
+    extras.scale = config_.logit_scale;
     head(step, last, to.slice_columns(share.first, share.count), extras);
     communicator_.gather(stream, to);
     if (config_.logit_soft_cap > 0.0F) kernels::soft_cap(stream, to, config_.logit_soft_cap);
@@ -108,16 +109,18 @@ class DecoderLM : public CausalLM {
   // For rounding every matrix up to whole cache lines.
   static constexpr std::int64_t kSlackFloats = 1024;
 
-  std::int64_t half_rotary_dim() const {
-    return static_cast<std::int64_t>(config_.rotary.inverse_periods.size());
-  }
   // Floats of a token's embedding.
   std::int64_t width() const {
     return config_.embedding_size > 0 ? config_.embedding_size : config_.hidden_size;
   }
   std::int64_t floats_per_token() const {
-    return config_.hidden_size + 2 * half_rotary_dim() +
-           std::max(width(), Layer::floats_per_token(config_)) + ordered_inputs();
+    std::int64_t angles = 0;
+    for (const RotaryConfig& rotary : config_.rotaries) {
+      angles += 2 * static_cast<std::int64_t>(rotary.inverse_periods.size());
+    }
+    return config_.hidden_size + angles +
+           std::max(width(), DecoderLayer::floats_per_token(config_, communicator_.shard())) +
+           ordered_inputs();
   }
   // What a Linear takes for inputs that it puts in another order.
   std::int64_t ordered_inputs() const {
@@ -171,7 +174,8 @@ class DecoderLM : public CausalLM {
   std::int64_t num_parameters_;
   int max_tokens_;
   Communicator& communicator_;
-  PlainWeight inverse_periods_;
+  std::vector<PlainWeight> inverse_periods_;  // of config_.rotaries, as all below
+  std::vector<RotaryTable> rotaries_;         // of the running step
   Workspace workspace_;
 };
 

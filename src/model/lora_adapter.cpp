@@ -173,7 +173,7 @@ class Reading {
                         .a = *a,
                         .b = *b,
                         .k = linear.k,
-                        .scale = (*found)->scale,
+                        .scale = (*found)->scale * linear.scale,
                         .permutation = linear.permutation.empty() ? nullptr : &linear.permutation});
     return {};
   }

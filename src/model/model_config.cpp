@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "archs/archs.h"
+#include "archs/common.h"
 #include "config_guard.h"
 #include "config_reader.h"
 #include "gguf_config.h"
@@ -122,9 +123,11 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
   config.model_type = json.text("model_type", "");
   auto architecture = find_architecture(config.model_type);
   auto text = architecture.ok() ? std::nullopt : find_text_config(json);
+  const Architecture* const flat = text.has_value() ? nullptr : find_in_flat(config.model_type);
+  if (flat != nullptr) text = json;
   if (text.has_value()) {
     config.outer_model_type = config.model_type;
-    config.model_type = text->text("model_type", "");
+    config.model_type = flat != nullptr ? flat->model_type : text->text("model_type", "");
     architecture = find_architecture(config.model_type);
     check_outer(json, *text, **architecture);
   } else if (architecture.ok()) {
@@ -219,8 +222,23 @@ Result<ModelConfig> shape_config(const std::string& shape) {
 
 namespace {
 
+// Norms over all heads gather them by vocab_share(), which has whole panels where there are many,
+// and need each head on one rank.
+bool can_gather_heads(const ModelConfig& config, int num_ranks) {
+  const auto is_even = [&](std::int64_t width) {
+    const VocabShare share = vocab_share(width, {1, num_ranks});
+    return share.first == width / num_ranks && share.count == share.first;
+  };
+  return num_ranks <= config.num_kv_heads &&
+         is_even(std::int64_t{config.num_heads} * config.head_dim) &&
+         is_even(std::int64_t{config.num_kv_heads} * config.head_dim);
+}
+
 bool can_divide(const ModelConfig& config, int num_ranks) {
   const int kv_heads = config.num_kv_heads;
+  if (num_ranks > 1 && normalises_all_heads(config) && !can_gather_heads(config, num_ranks)) {
+    return false;
+  }
   return config.num_heads % num_ranks == 0 && config.mlp_size % num_ranks == 0 &&
          (kv_heads % num_ranks == 0 || num_ranks % kv_heads == 0);
 }

@@ -21,7 +21,8 @@ struct Rotation {
   const RotaryKeys& keys;
   double theta;
 
-  std::vector<float>& inverse_periods() const { return config.rotary.inverse_periods; }
+  RotaryConfig& rotary() const { return config.rotaries.back(); }
+  std::vector<float>& inverse_periods() const { return rotary().inverse_periods; }
   // A number above 0; required if `fallback` is 0.
   double positive(const char* key, double fallback = 0.0) const {
     const double value = settings.number(key, fallback);
@@ -110,7 +111,7 @@ void scale_yarn(const Rotation& in) {
     inverse_periods[i] =
         static_cast<float>(inverse / factor * stretched + inverse * (1.0 - stretched));
   }
-  in.config.rotary.factor = static_cast<float>(yarn_attention_factor(in.settings, factor));
+  in.rotary().factor = static_cast<float>(yarn_attention_factor(in.settings, factor));
   if (in.settings.has("attn_factor")) {
     in.settings.note("attn_factor of the rotary settings has no effect, as in transformers");
   }
@@ -159,7 +160,7 @@ void scale_longrope(const Rotation& in) {
   const double default_attention =
       factor <= 1.0 ? 1.0
                     : std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(first)));
-  in.config.rotary.factor =
+  in.rotary().factor =
       static_cast<float>(in.settings.number("attention_factor", default_attention));
   if (is_long) {
     in.json.note("longrope's long factors hold for all streams, short ones too, as " +
@@ -292,12 +293,18 @@ int rotary_dimensions(ConfigReader& json, std::optional<ConfigReader>& settings,
   return static_cast<int>(dimensions);
 }
 
-}  // namespace
+void add_periods(ModelConfig& config, int dimensions, double theta) {
+  RotaryConfig& rotary = config.rotaries.emplace_back();
+  for (int i = 0; i < dimensions; i += 2) {
+    const float fraction = static_cast<float>(i) / static_cast<float>(dimensions);
+    rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), fraction));
+  }
+}
 
-void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys) {
-  auto settings = find_settings(json);
+void add_rotary(ConfigReader& json, std::optional<ConfigReader> settings, ModelConfig& config,
+                const RotaryKeys& keys) {
   const int dimensions = rotary_dimensions(json, settings, config.head_dim, keys);
-  double theta = json.number(keys.theta, 10000.0);
+  double theta = json.number(keys.theta, keys.default_theta);
   if (settings.has_value()) {
     const double own = settings->number("rope_theta", theta);
     if (own != theta && json.is_set(keys.theta)) {
@@ -309,19 +316,55 @@ void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys
   }
   if (!(theta > 1.0)) json.refuse(std::string(keys.theta) + ": a number above 1 is expected");
   if (json.error().has_value()) return;
-  for (int i = 0; i < dimensions; i += 2) {
-    const float fraction = static_cast<float>(i) / static_cast<float>(dimensions);
-    config.rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), fraction));
-  }
+  add_periods(config, dimensions, theta);
   const RotaryKind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
   if (kind == nullptr) return;
   check_keys(*settings, *kind);
   kind->scale({json, *settings, config, keys, theta});
-  const auto& periods = config.rotary.inverse_periods;
-  if (!std::isfinite(config.rotary.factor) ||
-      !std::all_of(periods.begin(), periods.end(), [](float p) { return std::isfinite(p); })) {
+  const RotaryConfig& rotary = config.rotaries.back();
+  if (!std::isfinite(rotary.factor) ||
+      !std::ranges::all_of(rotary.inverse_periods, [](float p) { return std::isfinite(p); })) {
     settings->refuse("the numbers are beyond those a float holds");
   }
+}
+
+}  // namespace
+
+void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys) {
+  add_rotary(json, find_settings(json), config, keys);
+}
+
+void read_rotary_by_type(ConfigReader& json, ModelConfig& config, const RotaryKeys& full,
+                         const RotaryKeys& sliding) {
+  const auto not_empty = [&](const char* key) {
+    auto settings = json.object(key);
+    return settings.has_value() && !settings->keys().empty() ? settings : std::nullopt;
+  };
+  std::optional<ConfigReader> of_full = not_empty("rope_scaling");
+  std::optional<ConfigReader> of_sliding;
+  if (auto types = not_empty("rope_parameters")) {
+    for (const std::string& key : types->keys()) {
+      if (key != "full_attention" && key != "sliding_attention") {
+        types->refuse(key +
+                      ": is not supported here; supported are full_attention and "
+                      "sliding_attention, with settings of their own");
+      }
+    }
+    if (!of_full.has_value()) of_full = types->object("full_attention");
+    of_sliding = types->object("sliding_attention");
+  }
+  add_rotary(json, of_full, config, full);
+  add_rotary(json, of_sliding, config, sliding);
+  for (LayerSpec& layer : config.layers) layer.rotary = layer.window > 0 ? 1 : 0;
+}
+
+void add_plain_rotary(ConfigReader& json, ModelConfig& config, int dimensions, double theta) {
+  if (dimensions > config.head_dim || dimensions % 2 != 0) {
+    json.refuse("of " + std::to_string(config.head_dim) + " dimensions of a head " +
+                std::to_string(dimensions) + " cannot turn: an even number, not more, is needed");
+    return;
+  }
+  add_periods(config, dimensions, theta);
 }
 
 }  // namespace lmtp::model

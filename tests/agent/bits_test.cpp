@@ -24,11 +24,22 @@ using testing::params_of;
 using testing::prompt_of;
 
 // One of every layer, with windows and soft caps among them.
-const char* const kCheckpoints[] = {
-    "checkpoints/five-heads-f16",    "checkpoints/untied-f32", "families/gpt-neox",
-    "families/opt-narrow-embedding", "families/llama3-tied",   "families/mistral",
-    "families/phi3-longrope",        "families/gemma2",        "quantized/gptq-w4-ordered",
-    "quantized/ct-new-w8a8",         "quantized/fp8-blocks"};
+const char* const kCheckpoints[] = {"checkpoints/five-heads-f16",
+                                    "checkpoints/untied-f32",
+                                    "families/gpt-neox",
+                                    "families/opt-narrow-embedding",
+                                    "families/llama3-tied",
+                                    "families/mistral",
+                                    "families/phi3-longrope",
+                                    "families/gemma2",
+                                    "families/gemma3",
+                                    "families/olmo2",
+                                    "families/granite",
+                                    "families/cohere2",
+                                    "families/gpt-bigcode",
+                                    "quantized/gptq-w4-ordered",
+                                    "quantized/ct-new-w8a8",
+                                    "quantized/fp8-blocks"};
 
 using KvType = std::optional<kernels::ElementType>;
 

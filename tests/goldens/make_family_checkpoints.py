@@ -72,6 +72,29 @@ SHAPES = {
         attn_logit_softcapping=3.0, final_logit_softcapping=12.0,
     )),
 }  # fmt: skip
+# A family a kind of layer.
+NEWER_SHAPES = {
+    "gemma3": ("Gemma3Text", GATED | dict(
+        num_hidden_layers=4, sliding_window=30, head_dim=8, query_pre_attn_scalar=12,
+        sliding_window_pattern=2, rope_scaling=dict(rope_type="linear", factor=2.5),
+        tie_word_embeddings=True,
+    )),
+    "olmo2": ("Olmo2", GATED | dict(attention_bias=True)),
+    "granite": ("Granite", GATED | dict(
+        attention_bias=True, mlp_bias=True, embedding_multiplier=3.0, logits_scaling=0.7,
+        residual_multiplier=0.6, attention_multiplier=0.3,
+    )),
+    "cohere2": ("Cohere2", GATED | dict(
+        num_hidden_layers=4, logit_scale=0.3, sliding_window=30, attention_bias=True,
+        tie_word_embeddings=True,
+    )),
+    "phi": ("Phi", GATED | dict(hidden_size=48)),
+    "nemotron": ("Nemotron", GATED | dict(hidden_size=48, attention_bias=True, mlp_bias=True)),
+    "gpt-bigcode": ("GPTBigCode", dict(
+        vocab_size=131, n_embd=36, n_layer=3, n_head=6, n_positions=160, bos_token_id=1,
+        eos_token_id=2,
+    )),
+}  # fmt: skip
 # In bfloat16, since they are many. An MLP of 44 is no whole number of panels, for any rank.
 EIGHT_HEADS = dict(
     vocab_size=67, hidden_size=32, num_hidden_layers=2, num_attention_heads=8,
@@ -131,10 +154,10 @@ def draw(model, seed):
 
 def write(name, seed):
     is_divided = name in RANK_SHAPES
-    family, options = (RANK_SHAPES if is_divided else SHAPES)[name]
+    family, options = (SHAPES | RANK_SHAPES | NEWER_SHAPES)[name]
     config = getattr(transformers, family + "Config")(**options)
     head = "LMHeadModel" if family == "GPT2" else "ForCausalLM"
-    model = getattr(transformers, family + head)(config).eval()
+    model = getattr(transformers, family.replace("Text", "") + head)(config).eval()
     draw(model, seed)
     folder = HERE / name if is_divided else HERE / "families" / name
     (model.bfloat16() if is_divided else model).save_pretrained(folder)
@@ -146,7 +169,7 @@ def write(name, seed):
 
 def main():
     torch.set_grad_enabled(False)
-    for seed, name in enumerate([*SHAPES, *RANK_SHAPES]):
+    for seed, name in enumerate([*SHAPES, *RANK_SHAPES, *NEWER_SHAPES]):
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             write(name, 100 + seed)
 

@@ -122,8 +122,8 @@ TEST(ConfigGuardTest, WhatIsNotOursInsideALargerOneIsRefused) {
     const auto result = read(config);
     return result.ok() ? "" : result.error().message;
   };
-  EXPECT_NE(error_of(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})")
-                .find("'gemma3' is not supported"),
+  EXPECT_NE(error_of(R"({"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}})")
+                .find("'gemma3n' is not supported"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "llava", "text_config": 3})").find("an object"),
             std::string::npos);

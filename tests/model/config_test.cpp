@@ -20,10 +20,9 @@ TEST(ModelConfigTest, MissingKeysHaveTheDefaultsOfTransformers) {
   EXPECT_EQ(config->num_heads, 12);
   EXPECT_EQ(config->head_dim, 64);
   EXPECT_EQ(config->mlp_size, 3072);
-  EXPECT_EQ(config->activation, kernels::Activation::kGeluTanh);
+  EXPECT_EQ(config->layers.front().activation, kernels::Activation::kGeluTanh);
   EXPECT_FLOAT_EQ(config->norm_epsilon, 1e-5F);
-  EXPECT_TRUE(config->scale_attention);
-  EXPECT_FALSE(config->scale_attention_by_layer);
+  EXPECT_FLOAT_EQ(config->layers.back().attention_scale, 1.0F / 8.0F);
   EXPECT_TRUE(config->tied_embeddings);
   EXPECT_EQ(config->eos_ids, std::vector<TokenId>{50256});
 }
@@ -40,10 +39,10 @@ TEST(ModelConfigTest, EveryKeyIsRead) {
   EXPECT_EQ(config->context_length, 128);
   EXPECT_EQ(config->head_dim, 12);
   EXPECT_EQ(config->mlp_size, 50);
-  EXPECT_EQ(config->activation, kernels::Activation::kRelu);
+  EXPECT_EQ(config->layers.front().activation, kernels::Activation::kRelu);
   EXPECT_FLOAT_EQ(config->norm_epsilon, 1e-3F);
-  EXPECT_FALSE(config->scale_attention);
-  EXPECT_TRUE(config->scale_attention_by_layer);
+  EXPECT_FLOAT_EQ(config->layers.front().attention_scale, 1.0F);
+  EXPECT_FLOAT_EQ(config->layers.back().attention_scale, 0.5F);
   EXPECT_FALSE(config->tied_embeddings);
   EXPECT_EQ(config->eos_ids, std::vector<TokenId>{7});
 }

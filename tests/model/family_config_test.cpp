@@ -1,7 +1,10 @@
 // config.json of every architecture: what is missing, null, extra or wrong.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lmtp/model/model_config.h"
@@ -105,7 +108,9 @@ void expect_defaults(const Defaults& expected, const std::string& more_keys) {
   EXPECT_EQ(config->num_heads, expected.num_heads);
   EXPECT_EQ(config->num_kv_heads, expected.num_kv_heads);
   EXPECT_EQ(config->head_dim, expected.head_dim);
-  EXPECT_EQ(static_cast<int>(config->rotary.inverse_periods.size()), expected.num_rotary_pairs);
+  const std::size_t num_pairs =
+      config->rotaries.empty() ? 0 : config->rotaries.front().inverse_periods.size();
+  EXPECT_EQ(static_cast<int>(num_pairs), expected.num_rotary_pairs);
   EXPECT_FLOAT_EQ(config->norm_epsilon, expected.norm_epsilon);
   EXPECT_EQ(config->tied_embeddings, expected.tied);
   EXPECT_EQ(config->eos_ids, expected.eos_ids);
@@ -126,7 +131,9 @@ TEST(FamilyConfigTest, KeysOfNoConcernAreIgnored) {
 
 TEST(FamilyConfigTest, GeluIsSpeltInManyWays) {
   const auto activation = [](const std::string& name) {
-    return read(R"({"model_type": "llama", "hidden_act": ")" + name + "\"}")->activation;
+    return read(R"({"model_type": "llama", "hidden_act": ")" + name + "\"}")
+        ->layers.front()
+        .activation;
   };
   for (const char* name :
        {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}) {
@@ -138,28 +145,27 @@ TEST(FamilyConfigTest, GeluIsSpeltInManyWays) {
 }
 
 TEST(FamilyConfigTest, NullAndAbsentAreToldApart) {
-  EXPECT_EQ(read(R"({"model_type": "mistral"})")->windows, std::vector<int>(32, 4096));
-  EXPECT_EQ(read(R"({"model_type": "mistral", "sliding_window": null})")->windows,
+  EXPECT_EQ(windows_of(*read(R"({"model_type": "mistral"})")), std::vector<int>(32, 4096));
+  EXPECT_EQ(windows_of(*read(R"({"model_type": "mistral", "sliding_window": null})")),
             std::vector<int>(32, 0));
   EXPECT_EQ(read(R"({"model_type": "mistral", "num_key_value_heads": null})")->num_kv_heads, 32);
   EXPECT_EQ(read(R"({"model_type": "qwen3", "head_dim": null, "hidden_size": 2048})")->head_dim,
             64);
   const auto uncapped = read(R"({"model_type": "gemma2", "attn_logit_softcapping": null})");
-  EXPECT_FLOAT_EQ(uncapped->attention_soft_cap, 0.0F);
+  EXPECT_FLOAT_EQ(uncapped->layers.front().attention_soft_cap, 0.0F);
   EXPECT_FLOAT_EQ(uncapped->logit_soft_cap, 30.0F);
 }
 
 TEST(FamilyConfigTest, WindowsByLayer) {
   const std::string qwen = R"({"model_type": "qwen2", "num_hidden_layers": 3,
       "sliding_window": 50, "max_window_layers": 1)";
-  EXPECT_EQ(read(qwen + "}")->windows, std::vector<int>(3, 0)) << "without use_sliding_window";
-  EXPECT_EQ(read(qwen + R"(, "use_sliding_window": true})")->windows,
+  EXPECT_EQ(windows_of(*read(qwen + "}")), std::vector<int>(3, 0)) << "without use_sliding_window";
+  EXPECT_EQ(windows_of(*read(qwen + R"(, "use_sliding_window": true})")),
             (std::vector<int>{0, 50, 50}));
-  EXPECT_EQ(read(R"({"model_type": "gemma2", "num_hidden_layers": 3})")->windows,
+  EXPECT_EQ(windows_of(*read(R"({"model_type": "gemma2", "num_hidden_layers": 3})")),
             (std::vector<int>{4096, 0, 4096}));
-  EXPECT_EQ(read(R"({"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 7,
-                     "layer_types": ["full_attention", "sliding_attention"]})")
-                ->windows,
+  EXPECT_EQ(windows_of(*read(R"({"model_type": "gemma2", "num_hidden_layers": 2,
+                "sliding_window": 7, "layer_types": ["full_attention", "sliding_attention"]})")),
             (std::vector<int>{0, 7}));
   EXPECT_NE(error_of(R"({"model_type": "gemma2", "layer_types": ["full_attention"]})")
                 .find("layer_types: 26 names"),
@@ -174,7 +180,7 @@ TEST(FamilyConfigTest, NoWindowIsWrittenInManyWays) {
                                        "max_window_layers": 0, )"}) {
       const auto config = read(head + window + "}");
       ASSERT_TRUE(config.ok()) << config.error().message;
-      EXPECT_EQ(config->windows, std::vector<int>(32, 0)) << head << window;
+      EXPECT_EQ(windows_of(*config), std::vector<int>(32, 0)) << head << window;
     }
     EXPECT_NE(error_of(R"({"model_type": "gemma2", )" + window + "}").find("layer 0 needs one"),
               std::string::npos);
@@ -203,24 +209,79 @@ TEST(FamilyConfigTest, LayerTypesThatAFamilyDoesNotHaveAreRefused) {
             std::string::npos);
 }
 
+TEST(FamilyConfigTest, ALargerModelMayHaveItsTextsKeysAmongItsOwn) {
+  const auto flat = read(R"({"model_type": "qwen2_vl", "hidden_size": 64, "num_attention_heads": 8,
+      "architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {"depth": 1},
+      "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}})");
+  ASSERT_TRUE(flat.ok()) << flat.error().message;
+  EXPECT_EQ(flat->model_type, "qwen2_vl_text");
+  EXPECT_EQ(flat->outer_model_type, "qwen2_vl");
+  EXPECT_EQ(flat->hidden_size, 64);
+  EXPECT_THAT(flat->notes, ::testing::ElementsAre(::testing::HasSubstr("without vision")));
+}
+
+TEST(FamilyConfigTest, LayersThatSeeAWindowMayTurnInAnotherWay) {
+  for (const char* how :
+       {R"("rope_theta": 100.0, "rope_local_base_freq": 400.0,
+           "rope_scaling": {"rope_type": "linear", "factor": 2.0})",
+        R"("rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0,
+           "rope_theta": 100.0}, "sliding_attention": {"rope_type": "default",
+           "rope_theta": 400.0}})"}) {
+    const auto config = read(std::string(R"({"model_type": "gemma3_text", "num_hidden_layers": 2,
+        "head_dim": 4, "layer_types": ["full_attention", "sliding_attention"], )") +
+                             how + "}");
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(config->layers[0].rotary, 0);
+    EXPECT_EQ(config->layers[1].rotary, 1);
+    EXPECT_THAT(config->rotaries[0].inverse_periods, ::testing::ElementsAre(0.5F, 0.05F));
+    EXPECT_THAT(config->rotaries[1].inverse_periods, ::testing::ElementsAre(1.0F, 0.05F));
+  }
+  EXPECT_NE(error_of(R"({"model_type": "gemma3_text",
+      "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}})")
+                .find("supported are full_attention and sliding_attention"),
+            std::string::npos);
+}
+
+TEST(FamilyConfigTest, SettingsOfNewerFamiliesAreReadOrRefusedByName) {
+  const auto smollm = read(R"({"model_type": "smollm3", "num_hidden_layers": 3,
+      "no_rope_layers": [1, 0, 1]})");
+  EXPECT_EQ(smollm->layers[1].rotary, -1);
+  EXPECT_EQ(smollm->layers[2].rotary, 0);
+  for (const auto& [config, key] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"model_type": "smollm3", "no_rope_layers": [1]})", "no_rope_layers: 36"},
+           {R"({"model_type": "cohere", "use_qk_norm": true})", "use_qk_norm"},
+           {R"({"model_type": "phi", "qk_layernorm": true})", "qk_layernorm"},
+           {R"({"model_type": "stablelm", "qk_layernorm": true})", "qk_layernorm"},
+           {R"({"model_type": "gpt_neo", "attention_types": [[["global"], 24]]})",
+            "attention_types"},
+           {R"({"model_type": "gpt_neo", "num_layers": 1, "attention_layers": ["near"]})",
+            "'near'"},
+           {R"({"model_type": "gptj", "rotary_dim": 9})", "cannot turn"},
+           {R"({"model_type": "granite", "logits_scaling": 0})", "logits_scaling"},
+           {R"({"model_type": "gemma3_text", "final_logit_softcapping": 30.0})",
+            "final_logit_softcapping"}}) {
+    EXPECT_THAT(error_of(config), ::testing::HasSubstr(key));
+  }
+}
+
 TEST(FamilyConfigTest, RotaryScaling) {
   const std::string llama = R"({"model_type": "llama", "head_dim": 8, "rope_theta": 10000)";
-  const auto plain = read(llama + "}")->rotary.inverse_periods;
+  const auto plain = read(llama + "}")->rotaries.front().inverse_periods;
   ASSERT_EQ(plain.size(), 4U);
   EXPECT_FLOAT_EQ(plain[1], 0.1F);
   const auto halved =
-      read(llama + R"(, "rope_scaling": {"type": "linear", "factor": 2.0}})")->rotary;
+      read(llama + R"(, "rope_scaling": {"type": "linear", "factor": 2.0}})")->rotaries.front();
   EXPECT_FLOAT_EQ(halved.inverse_periods[1], 0.05F);
   // Newer versions of transformers put both into one object.
   const auto newer = read(R"({"model_type": "llama", "head_dim": 8,
       "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}})");
-  EXPECT_EQ(newer->rotary.inverse_periods, halved.inverse_periods);
+  EXPECT_EQ(newer->rotaries.front().inverse_periods, halved.inverse_periods);
   const auto longrope = read(R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8,
       "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
       "rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [3, 4]}})");
   EXPECT_EQ(longrope->context_length, 4096);
-  EXPECT_FLOAT_EQ(longrope->rotary.factor, 1.1902381F);
-  EXPECT_FLOAT_EQ(longrope->rotary.inverse_periods[1], 0.005F);
+  EXPECT_FLOAT_EQ(longrope->rotaries.front().factor, 1.1902381F);
+  EXPECT_FLOAT_EQ(longrope->rotaries.front().inverse_periods[1], 0.005F);
 }
 
 TEST(FamilyConfigTest, EachRankHasAShareOfTheVocabulary) {

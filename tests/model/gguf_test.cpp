@@ -77,8 +77,8 @@ TEST(GgufConfigTest, IsThatOfTheMetadata) {
   EXPECT_EQ(config->head_dim, 4);
   EXPECT_EQ(config->norm_epsilon, 0.25F);
   EXPECT_TRUE(config->tied_embeddings);
-  EXPECT_FALSE(config->qkv_bias);
-  EXPECT_THAT(config->rotary.inverse_periods,
+  EXPECT_FALSE(config->layers.front().qkv_bias);
+  EXPECT_THAT(config->rotaries.front().inverse_periods,
               ElementsAre(1.0F, ::testing::FloatNear(1 / std::sqrt(5000.0F), 1e-7F)));
   // A control token that ends a turn ends a text too; a token of that text that is none does not.
   EXPECT_THAT(config->eos_ids, ElementsAre(1, 4));
@@ -89,11 +89,11 @@ TEST(GgufConfigTest, RotaryScalingIsReadAndChecked) {
   GgufAssembler linear = small_llama();
   linear.key("llama.rope.scaling.type", "linear");
   linear.key("llama.rope.scaling.factor", 6, GgufAssembler::number(4.0F));
-  EXPECT_EQ(gguf_config(linear)->rotary.inverse_periods[0], 0.25F);
+  EXPECT_EQ(gguf_config(linear)->rotaries.front().inverse_periods[0], 0.25F);
 
   GgufAssembler old = small_llama();
   old.key("llama.rope.scale_linear", 6, GgufAssembler::number(2.0F));
-  EXPECT_EQ(gguf_config(old)->rotary.inverse_periods[0], 0.5F);
+  EXPECT_EQ(gguf_config(old)->rotaries.front().inverse_periods[0], 0.5F);
 
   GgufAssembler yarn = small_llama();
   yarn.key("llama.rope.scaling.type", "yarn");
@@ -102,7 +102,7 @@ TEST(GgufConfigTest, RotaryScalingIsReadAndChecked) {
   const auto config = gguf_config(yarn);
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->context_length, 256);
-  EXPECT_NEAR(config->rotary.factor, 0.1F * std::log(4.0F) + 1.0F, 1e-6F);
+  EXPECT_NEAR(config->rotaries.front().factor, 0.1F * std::log(4.0F) + 1.0F, 1e-6F);
 
   EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("llama.rope.scaling.type", "twist"); }),
               HasSubstr("'twist' is not supported"));

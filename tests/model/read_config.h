@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lmtp/base/result.h"
 #include "lmtp/model/model_config.h"
@@ -17,6 +18,12 @@ inline Result<model::ModelConfig> read(const std::string& config,
   folder.write("config.json", config);
   if (!generation.empty()) folder.write("generation_config.json", generation);
   return model::read_model_config(folder.path(), options);
+}
+
+inline std::vector<int> windows_of(const model::ModelConfig& config) {
+  std::vector<int> windows;
+  for (const model::LayerSpec& layer : config.layers) windows.push_back(layer.window);
+  return windows;
 }
 
 inline std::string error_of(const std::string& config, const std::string& generation = "") {

@@ -21,7 +21,7 @@ std::string llama(const std::string& more) {
 
 void expect_periods(const Result<ModelConfig>& config, const std::vector<float>& expected) {
   ASSERT_TRUE(config.ok()) << config.error().message;
-  const auto& periods = config->rotary.inverse_periods;
+  const auto& periods = config->rotaries.front().inverse_periods;
   ASSERT_EQ(periods.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(periods[i] / expected[i], 1.0F, 2e-6F) << "pair " << i;
@@ -80,7 +80,7 @@ TEST(RotaryConfigTest, Yarn) {
       const auto config = read(
           llama(std::string("\"") + key + R"(": {"rope_type": "yarn", )" + yarn.settings + "}"));
       expect_periods(config, yarn.periods);
-      EXPECT_NEAR(config->rotary.factor, yarn.attention_factor, 1e-6F);
+      EXPECT_NEAR(config->rotaries.front().factor, yarn.attention_factor, 1e-6F);
       EXPECT_EQ(config->context_length, yarn.context_length);
       const bool warns = std::string(yarn.settings).find("attn_factor") != std::string::npos;
       EXPECT_EQ(config->notes.size(), warns ? 1U : 0U);
@@ -93,7 +93,7 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
       "num_attention_heads": 4, "rotary_emb_base": 100, )";
   const auto pairs = [&](const std::string& more) {
     const auto config = read(neox + more + "}");
-    return config.ok() ? config->rotary.inverse_periods.size() : 0;
+    return config.ok() ? config->rotaries.front().inverse_periods.size() : 0;
   };
   EXPECT_EQ(pairs(R"("rotary_pct": 0.5)"), 4U);
   EXPECT_EQ(pairs(R"("rope_parameters": {"partial_rotary_factor": 1.0})"), 8U);
@@ -108,7 +108,8 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
   const std::string phi = R"({"model_type": "phi3", "hidden_size": 64, "num_attention_heads": 4,
       "max_position_embeddings": 8192, )";
   EXPECT_EQ(read(phi + R"("rope_parameters": {"partial_rotary_factor": 0.75}})")
-                ->rotary.inverse_periods.size(),
+                ->rotaries.front()
+                .inverse_periods.size(),
             6U);
   // The older key alone, as in transformers 5, where a user insists.
   expect_periods(read(llama(R"("rope_theta": 100, "rope_parameters": {"rope_theta": 81},
@@ -125,7 +126,7 @@ TEST(RotaryConfigTest, SectionsOfImagesAreNoConcernOfTexts) {
     const auto config = read(llama(R"("rope_theta": 100.0, "rope_scaling": {"type": ")" +
                                    std::string(type) + R"(", "mrope_section": [2, 3, 3]})"));
     ASSERT_TRUE(config.ok()) << config.error().message;
-    EXPECT_EQ(config->rotary.inverse_periods, plain->rotary.inverse_periods);
+    EXPECT_EQ(config->rotaries.front().inverse_periods, plain->rotaries.front().inverse_periods);
   }
 }
 
@@ -141,8 +142,8 @@ TEST(RotaryConfigTest, SettingsByLayerType) {
   const auto both = read(qwen + R"("rope_parameters": {"full_attention": )" + linear +
                          R"(, "sliding_attention": )" + linear + "}}");
   ASSERT_TRUE(both.ok()) << both.error().message;
-  EXPECT_FLOAT_EQ(both->rotary.inverse_periods[0], 0.5F);
-  EXPECT_FLOAT_EQ(both->rotary.inverse_periods[4], 0.05F);
+  EXPECT_FLOAT_EQ(both->rotaries.front().inverse_periods[0], 0.5F);
+  EXPECT_FLOAT_EQ(both->rotaries.front().inverse_periods[4], 0.05F);
   // Types that no layer has may have any.
   const std::string other = R"("rope_parameters": {"full_attention": )" + linear +
                             R"(, "sliding_attention": {"rope_type": "default"}}})";
@@ -213,24 +214,26 @@ TEST(RotaryConfigTest, LongropeHasOneSetOfFactorsForAllStreams) {
     const auto config = phi(first + scaling, wanted);
     expect_periods(config, {1.0F, 0.005F});
     EXPECT_EQ(config->context_length, 8192);
-    EXPECT_NEAR(config->rotary.factor, by_contexts, 1e-6F);
+    EXPECT_NEAR(config->rotaries.front().factor, by_contexts, 1e-6F);
     EXPECT_TRUE(config->notes.empty());
   }
   for (const int wanted : {8193, 200'000}) {
     const auto config = phi(first + scaling, wanted);
     expect_periods(config, {1.0F / 3.0F, 0.0025F});
     EXPECT_EQ(config->context_length, 131072);
-    EXPECT_NEAR(config->rotary.factor, by_contexts, 1e-6F);
+    EXPECT_NEAR(config->rotaries.front().factor, by_contexts, 1e-6F);
     ASSERT_EQ(config->notes.size(), 1U);
     EXPECT_NE(config->notes[0].find("long factors"), std::string::npos);
   }
   EXPECT_EQ(phi(scaling)->context_length, 4096) << "without the key";
   EXPECT_FLOAT_EQ(phi(first + R"("rope_scaling": {"type": "longrope", "attention_factor": 1.5, )" +
                       factors + "}")
-                      ->rotary.factor,
+                      ->rotaries.front()
+                      .factor,
                   1.5F);
   EXPECT_NEAR(phi(first + R"("rope_scaling": {"type": "longrope", "factor": 2.0, )" + factors + "}")
-                  ->rotary.factor,
+                  ->rotaries.front()
+                  .factor,
               1.0377490F, 1e-6F);  // sqrt(1 + ln(2) / ln(8192))
   // Old names of longrope, and where transformers 5 keeps the first context.
   for (const char* name : {"su", "yarn"}) {

@@ -60,6 +60,17 @@ inline constexpr TinyFamily kTinyFamilies[] = {
     {"gpt_neox", R"({"model_type": "gpt_neox", "vocab_size": 97, "max_position_embeddings": 64,
       "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2,
       "num_attention_heads": 8})"},
+    // Norms over all heads, of results alone; scales; neighbours that turn, one norm for attention
+    // and MLP.
+    {"olmo2", R"({"model_type": "olmo2", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "attention_bias": true})"},
+    {"granite", R"({"model_type": "granite", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "attention_bias": true,
+      "residual_multiplier": 0.4, "embedding_multiplier": 3.0, "logits_scaling": 0.7})"},
+    {"gptj", R"({"model_type": "gptj", "vocab_size": 97, "n_positions": 64, "n_embd": 64,
+      "n_layer": 2, "n_head": 8, "n_inner": 100, "rotary_dim": 4})"},
 };
 
 inline model::ModelConfig config_of(const TinyFamily& family) {

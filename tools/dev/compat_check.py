@@ -25,9 +25,14 @@ from wire import Connection, StreamError, ids_of, logprobs_of  # noqa: E402
 RELEASES = {"pinned": ROOT / ".venv", "newest": ROOT / ".venv-newest"}
 # A shape for each family, whose settings are the easiest to misread, and one inside a larger model.
 ONE_EACH = ("gpt2", "llama3-tied", "opt-narrow-embedding", "gpt-neox-whole", "mistral",
-            "qwen2-window", "qwen3-yarn", "phi3-longrope", "gemma2", "llava")  # fmt: skip
+            "qwen2-window", "qwen3-yarn", "phi3-longrope", "gemma2", "llava", "gemma", "gemma3",
+            "qwen2-vl", "qwen2-5-vl", "qwen3-vl", "olmo2", "olmo3", "granite", "smollm3",
+            "seed-oss", "ernie4-5", "helium", "glm", "glm4", "cohere", "cohere2", "exaone4",
+            "starcoder2", "phi", "stablelm", "nemotron", "arcee", "gptj", "gpt-bigcode",
+            "gpt-neo")  # fmt: skip
 MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased", "llama-yarn",
-        "qwen2", "qwen3", "phi3", "llama-relu2", "llama-own-head", "llava-outer-tied")  # fmt: skip
+        "qwen2", "qwen3", "phi3", "llama-relu2", "llama-own-head", "llava-outer-tied",
+        "stablelm-parallel", "gpt-bigcode-heads")  # fmt: skip
 # Which the pinned release reads otherwise.
 AS_NEWEST = ("llama-own-head", "llava-outer-tied")
 FORMATS = (("pinned", "safetensors"), ("newest", "safetensors"), ("pinned", "bin"),

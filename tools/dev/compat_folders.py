@@ -20,14 +20,41 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "tests" / "goldens"
 sys.path.insert(0, str(GOLDENS))
 
-from make_family_checkpoints import COMMON, GATED, SHAPES, draw  # noqa: E402
+from make_family_checkpoints import COMMON, GATED, NEWER_SHAPES, SHAPES, draw  # noqa: E402
 from tokenizer_texts import HAND_WRITTEN, random_text  # noqa: E402
 
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40, beta_fast=4.0)
-SHAPES = SHAPES | {
+SHAPES = SHAPES | NEWER_SHAPES | {
     "gpt2": ("GPT2", COMMON | dict(n_inner=50, scale_attn_by_inverse_layer_idx=True)),
     "gpt-neox-whole": ("GPTNeoX", COMMON | dict(
         intermediate_size=70, rotary_pct=1.0, tie_word_embeddings=False,
+    )),
+    "gemma": ("Gemma", GATED | dict(head_dim=8, tie_word_embeddings=True)),
+    "qwen2-vl": ("Qwen2VL", GATED),
+    "qwen2-5-vl": ("Qwen2_5_VL", GATED),
+    "qwen3-vl": ("Qwen3VL", GATED | dict(head_dim=8)),
+    "olmo3": ("Olmo3", GATED | dict(num_hidden_layers=4, sliding_window=30)),
+    "smollm3": ("SmolLM3", GATED | dict(no_rope_layer_interval=2)),
+    "seed-oss": ("SeedOss", GATED | dict(head_dim=8, attention_out_bias=True)),
+    "ernie4-5": ("Ernie4_5", GATED | dict(head_dim=8, use_bias=True)),
+    "helium": ("Helium", GATED | dict(head_dim=6)),
+    "glm": ("Glm", GATED | dict(head_dim=8)),
+    "glm4": ("Glm4", GATED | dict(head_dim=8)),
+    "cohere": ("Cohere", GATED | dict(logit_scale=0.3, tie_word_embeddings=True)),
+    "exaone4": ("Exaone4", GATED | dict(num_hidden_layers=4, sliding_window=30)),
+    "starcoder2": ("Starcoder2", GATED | dict(sliding_window=30)),
+    "stablelm": ("StableLm", GATED | dict(hidden_size=48, use_qkv_bias=True)),
+    "stablelm-parallel": ("StableLm", GATED | dict(hidden_size=48, use_parallel_residual=True)),
+    "arcee": ("Arcee", GATED | dict(attention_bias=True, mlp_bias=True)),
+    "gptj": ("GPTJ", dict(vocab_size=131, n_embd=48, n_layer=3, n_head=6, n_positions=160,
+        rotary_dim=4, bos_token_id=1, eos_token_id=2, tie_word_embeddings=False,
+    )),
+    "gpt-bigcode-heads": ("GPTBigCode", dict(vocab_size=131, n_embd=36, n_layer=3, n_head=6,
+        n_positions=160, multi_query=False, bos_token_id=1, eos_token_id=2,
+    )),
+    "gpt-neo": ("GPTNeo", dict(vocab_size=131, hidden_size=36, num_layers=4, num_heads=6,
+        max_position_embeddings=160, window_size=30, bos_token_id=1, eos_token_id=2,
+        attention_types=[[["global", "local"], 2]],
     )),
     "llava": ("Llava", GATED | dict(head_dim=8)),  # a Llama inside a larger model
     "qwen3-yarn": ("Qwen3", GATED | dict(head_dim=12, rope_scaling=YARN)),
@@ -42,7 +69,15 @@ VISION = dict(
     model_type="clip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
     num_attention_heads=2, image_size=28, patch_size=14,
 )  # fmt: skip
-# What its family is published with.
+MROPE = dict(type="mrope", rope_type="default", mrope_section=[1, 1, 1])
+QWEN_VISION = {
+    "Qwen2VL": dict(depth=1, embed_dim=16, hidden_size=36, num_heads=2, mlp_ratio=2),
+    "Qwen2_5_VL": dict(depth=1, hidden_size=16, num_heads=2, intermediate_size=16,
+                       out_hidden_size=36),
+    "Qwen3VL": dict(depth=1, hidden_size=16, num_heads=2, intermediate_size=16,
+                    out_hidden_size=36, deepstack_visual_indexes=[0]),
+}  # fmt: skip
+# What its family is published with; others have Llama 3's.
 TOKENIZERS = {
     "GPT2": "gpt2-override", "GPTNeoX": "gpt-neox", "OPT": "opt", "Llama": "llama3",
     "Llava": "llama3", "Mistral": "mistral", "Qwen2": "qwen2", "Qwen3": "qwen3", "Phi3": "phi3",
@@ -59,13 +94,20 @@ GAP_MIN = 1e-3
 def build(shape, seed, vocab_size):
     family, options = SHAPES[shape]
     options = copy.deepcopy(options) | {"vocab_size": vocab_size}
+    name = family + "ForCausalLM"
     if family == "Llava":
         tied = shape == "llava-outer-tied"
         options = dict(text_config=transformers.LlamaConfig(**options), vision_config=VISION,
                        tie_word_embeddings=tied)
+    elif family in QWEN_VISION:
+        options = dict(text_config=options | dict(rope_scaling=MROPE),
+                       vision_config=QWEN_VISION[family])
+    if family == "GPT2":
+        name = "GPT2LMHeadModel"
+    elif "text_config" in options:
+        name = family + "ForConditionalGeneration"
     config = getattr(transformers, family + "Config")(**options)
-    name = {"GPT2": "GPT2LMHeadModel", "Llava": "LlavaForConditionalGeneration"}.get(family)
-    model = getattr(transformers, name or family + "ForCausalLM")(config).eval()
+    model = getattr(transformers, name.replace("Text", ""))(config).eval()
     if shape == "llama-own-head":
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     draw(model, seed)
@@ -138,7 +180,7 @@ def write(to, release, case, seed):
     shape, form, dtype = case.split(":")
     folder = to / f"{release}-{shape}-{form}-{dtype}"
     tokenizer = transformers.AutoTokenizer.from_pretrained(
-        GOLDENS / "tokenizers" / TOKENIZERS[SHAPES[shape][0]]
+        GOLDENS / "tokenizers" / TOKENIZERS.get(SHAPES[shape][0], "llama3")
     )
     folder.mkdir()
     model = build(shape, seed, len(tokenizer)).to(getattr(torch, dtype))

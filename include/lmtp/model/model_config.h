@@ -17,8 +17,35 @@ namespace lmtp::model {
 
 // Rotary position embedding: of every head the first 2 * inverse_periods.size() dimensions turn.
 struct RotaryConfig {
-  std::vector<float> inverse_periods;  // radians a position; empty: no rotary embedding
+  std::vector<float> inverse_periods;  // radians a position
   float factor = 1.0F;                 // of cosine and sine
+};
+
+// Where a layer has its norms. x goes from layer to layer; f is attention, or the MLP.
+enum class NormPlaces : std::uint8_t {
+  kBefore,    // x += f(norm(x))
+  kAfter,     // x += norm(f(x))
+  kAround,    // x += norm(f(norm(x)))
+  kAfterSum,  // x = norm(x + f(x))
+};
+
+// What of queries and keys is normalised together.
+enum class QueryKeyNorm : std::uint8_t { kNone, kHead, kWhole };
+
+// One layer of a decoder.
+struct LayerSpec {
+  int window = 0;                   // tokens that attention sees; 0: all before
+  int rotary = 0;                   // index in ModelConfig::rotaries; -1: nothing turns
+  float attention_scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
+  float attention_soft_cap = 0.0F;  // of the scores; 0: none
+  NormPlaces norms = NormPlaces::kBefore;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  bool parallel = false;  // attention and MLP read the same x
+  bool gated = true;      // the MLP: down(activation(gate(x)) * up(x)), not down(activation(up(x)))
+  kernels::Activation activation = kernels::Activation::kSilu;
+  bool qkv_bias = false;
+  bool attention_out_bias = false;
+  bool mlp_bias = false;
 };
 
 // Fields that an architecture does not use keep their defaults.
@@ -37,26 +64,17 @@ struct ModelConfig {
   int kv_copies = 1;  // of a rank_config: ranks one after another that have the same KV heads
   int head_dim = 0;
   int mlp_size = 0;
-  kernels::Activation activation = kernels::Activation::kNone;
   float norm_epsilon = 0.0F;
-  bool scale_attention = true;            // scores divided by sqrt(head_dim)
-  bool scale_attention_by_layer = false;  // and by the layer's number, counted from 1
-  bool tied_embeddings = true;            // the output head is the token embedding
+  bool tied_embeddings = true;  // the output head is the token embedding
   // settle_head() decides that: config.json, or that of the larger model around this one, ties it.
   bool settles_head = false;
-  int embedding_size = 0;        // of a token, where not hidden_size; 0: hidden_size
-  float embedding_scale = 1.0F;  // of a token's embedding
-  RotaryConfig rotary;
-  std::vector<int> windows;         // by layer: tokens seen, 0 all; empty: all layers see all
-  float attention_scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
-  float attention_soft_cap = 0.0F;  // of the scores; 0: none
-  float logit_soft_cap = 0.0F;      // 0: none
-  bool qkv_bias = false;
-  bool attention_out_bias = false;
-  bool mlp_bias = false;
-  bool query_key_norm = false;     // heads of queries and keys are normalised
-  bool parallel_residual = false;  // attention and MLP read the same input
-  bool norm_first = true;          // norms before attention and MLP, not after
+  int embedding_size = 0;              // of a token, where not hidden_size; 0: hidden_size
+  float embedding_scale = 1.0F;        // of a token's embedding
+  std::vector<RotaryConfig> rotaries;  // of the layers; empty: no rotary embedding
+  std::vector<LayerSpec> layers;       // num_layers
+  float residual_scale = 1.0F;         // of what attention and MLPs add to x
+  float logit_scale = 1.0F;
+  float logit_soft_cap = 0.0F;  // after the scale; 0: none
   bool final_norm = true;
   std::vector<TokenId> eos_ids;  // ascending; generation_config.json's, else config.json's
   // The model_type of the larger model whose text model this is, such as "llava"; empty: none.

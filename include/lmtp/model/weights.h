@@ -147,6 +147,7 @@ struct WeightStack {
   std::int64_t num_rows = 0;
   // If not empty, output i is output permutation[i] of the stack (of this rank's outputs).
   std::vector<std::int64_t> permutation = {};
+  float scale = 1.0F;  // of what the layer gives: not in the weights
 
   std::int64_t n() const;
 };

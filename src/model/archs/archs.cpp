@@ -1,5 +1,7 @@
 #include "archs/archs.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,13 @@ Result<const Architecture*> find_architecture(const std::string& model_type) {
                "model_type '" + model_type + "' is not supported; supported are: " + known};
 }
 
+const Architecture* find_in_flat(const std::string& outer_model_type) {
+  const auto* const found = std::ranges::find_if(kArchitectures, [&](const Architecture* one) {
+    return one->flat_outer != nullptr && outer_model_type == one->flat_outer;
+  });
+  return found == std::end(kArchitectures) ? nullptr : *found;
+}
+
 Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,
                                                  const ModelSetup& setup) {
   const Shard shard = weights.shard();
@@ -40,7 +49,7 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
   if (!architecture.ok()) return architecture.error();
   const auto share = rank_config(config, shard.count);
   if (!share.ok()) return share.error();
-  std::unique_ptr<CausalLM> model = (*architecture)->make(*share, weights, setup);
+  auto model = make_decoder(*share, weights, setup, (*architecture)->form(*share));
   if (weights.error().has_value()) return *weights.error();
   return model;
 }

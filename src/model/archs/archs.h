@@ -1,13 +1,10 @@
 // The supported architectures: one file each, and an entry in this list.
 #pragma once
 
-#include <memory>
-#include <span>
-
+#include "archs/decoder.h"
 #include "config_reader.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/model_config.h"
-#include "lmtp/model/weights.h"
 
 namespace lmtp::model {
 
@@ -16,24 +13,61 @@ struct Architecture {
   const char* architecture;  // the class in transformers
   // Fills everything but model_type, architecture and eos_ids; errors are kept in the reader.
   void (*read_config)(ConfigReader& json, ModelConfig& config);
-  // Loads all its tensors from `weights`; errors are kept there. The sizes in config are those of
-  // the loader's rank.
-  std::unique_ptr<CausalLM> (*make)(const ModelConfig& config, WeightLoader& weights,
-                                    const ModelSetup& setup);
+  // How its checkpoints store the weights.
+  DecoderForm (*form)(const ModelConfig& config);
   // Its published checkpoints name in auto_map the code that transformers has adopted.
   bool published_with_code = false;
+  // A larger model around it, whose config.json may have the text model's keys among its own.
+  const char* flat_outer = nullptr;
 };
 
-extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2;
+extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2,
+    kGemma, kGemma3, kQwen2Vl, kQwen25Vl, kQwen3Vl, kOlmo2, kOlmo3, kGranite, kSmolLM3, kSeedOss,
+    kErnie45, kHelium, kGlm, kGlm4, kCohere, kCohere2, kExaone4, kStarcoder2, kPhi, kStableLm,
+    kNemotron, kArcee, kGptJ, kGptBigCode, kGptNeo;
 
 inline constexpr const Architecture* kArchitectures[] = {
-    &kGpt2, &kGptNeox, &kOpt, &kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kGemma2,
+    &kGpt2,     &kGptNeox,  &kOpt,     &kLlama,   &kMistral,    &kQwen2,      &kQwen3,
+    &kPhi3,     &kGemma2,   &kGemma,   &kGemma3,  &kQwen2Vl,    &kQwen25Vl,   &kQwen3Vl,
+    &kOlmo2,    &kOlmo3,    &kGranite, &kSmolLM3, &kSeedOss,    &kErnie45,    &kHelium,
+    &kGlm,      &kGlm4,     &kCohere,  &kCohere2, &kExaone4,    &kStarcoder2, &kPhi,
+    &kStableLm, &kNemotron, &kArcee,   &kGptJ,    &kGptBigCode, &kGptNeo,
 };
 
 // The architecture of that model_type, or an error that lists the supported ones.
 Result<const Architecture*> find_architecture(const std::string& model_type);
+// Whose flat_outer that is; null: none.
+const Architecture* find_in_flat(const std::string& outer_model_type);
+
+// Whose checkpoints are named as Llama's.
+inline DecoderForm llama_form(const ModelConfig&) { return {}; }
+
+// As Llama's, without norms before attention and the MLP and with some of what they give.
+inline DecoderForm result_norms_form(const ModelConfig&) {
+  return {.attention_norm = {},
+          .mlp_norm = {},
+          .attention_result_norm = "post_attention_layernorm",
+          .mlp_result_norm = "post_feedforward_layernorm"};
+}
+
+DecoderForm gemma_form(const ModelConfig&);
 
 // The sliding windows of Qwen 2 and 3.
-void read_qwen_windows(ConfigReader& json, ModelConfig& config);
+void read_qwen_windows(ConfigReader& json, ModelConfig& config, int default_first = 28);
+
+// What Gemma 2 and 3 have alike, besides read_common().
+void read_gemma(ConfigReader& json, ModelConfig& config);
+
+// The keys of GPT-2 and its relatives: sizes, activation and epsilon; plain MLPs, biases
+// everywhere.
+struct Gpt2Defaults {
+  int vocab_size = 50257;
+  int context_length = 1024;
+  int hidden_size = 768;
+  int num_layers = 12;
+  int num_heads = 12;
+  const char* activation = "gelu_new";
+};
+void read_gpt2_sizes(ConfigReader& json, ModelConfig& config, const Gpt2Defaults& defaults);
 
 }  // namespace lmtp::model

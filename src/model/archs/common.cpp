@@ -38,11 +38,28 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
     json.refuse("num_attention_heads must be a multiple of num_key_value_heads");
   }
   config.norm_epsilon = static_cast<float>(json.number("rms_norm_eps", defaults.norm_epsilon));
-  config.activation = read_activation(json, "hidden_act", "silu");
+  LayerSpec layer;
+  layer.activation = read_activation(json, "hidden_act", "silu");
+  config.layers.assign(static_cast<std::size_t>(config.num_layers), layer);
   config.tied_embeddings = json.boolean("tie_word_embeddings", defaults.tied_embeddings);
   if (defaults.eos_id >= 0) {
     config.eos_ids = {defaults.eos_id};
   }
+}
+
+void read_attention_bias(ConfigReader& json, ModelConfig& config) {
+  const bool has_bias = json.boolean("attention_bias", false);
+  for (LayerSpec& layer : config.layers) layer.qkv_bias = layer.attention_out_bias = has_bias;
+}
+
+void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activation,
+                    const char* fallback, bool biases) {
+  const LayerSpec plain{.gated = false,
+                        .activation = read_activation(json, activation, fallback),
+                        .qkv_bias = biases,
+                        .attention_out_bias = biases,
+                        .mlp_bias = biases};
+  for (LayerSpec& layer : config.layers) layer = plain;
 }
 
 kernels::Activation read_activation(ConfigReader& json, const char* key, const char* fallback) {
@@ -87,7 +104,7 @@ void read_windows(ConfigReader& json, ModelConfig& config, int window,
       json.refuse("sliding_window: layer " + std::to_string(layer) + " needs one, and it has none");
       return;
     }
-    config.windows.push_back(type == kSlides ? window : 0);
+    config.layers[static_cast<std::size_t>(layer)].window = type == kSlides ? window : 0;
   }
 }
 
@@ -101,29 +118,24 @@ void read_one_window(ConfigReader& json, ModelConfig& config, int fallback) {
       break;
     }
   }
-  config.windows.assign(static_cast<std::size_t>(config.num_layers), window);
+  for (LayerSpec& layer : config.layers) layer.window = window;
+}
+
+bool normalises_all_heads(const ModelConfig& config) {
+  return std::ranges::any_of(config.layers, [](const LayerSpec& layer) {
+    return layer.query_key_norm == QueryKeyNorm::kWhole;
+  });
 }
 
 AttentionShape attention_shape(const ModelConfig& config, int layer) {
+  const auto index = static_cast<std::size_t>(layer);
+  const LayerSpec& spec = config.layers[index];
   return {.num_heads = config.num_heads,
-          .kv = kv_specs(config)[static_cast<std::size_t>(layer)],
-          .scale = config.attention_scale > 0.0F
-                       ? config.attention_scale
+          .kv = kv_specs(config)[index],
+          .scale = spec.attention_scale > 0.0F
+                       ? spec.attention_scale
                        : 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
-          .soft_cap = config.attention_soft_cap};
-}
-
-std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,
-                                  const std::vector<std::string>& names) {
-  const std::int64_t queries = query_width(config);
-  const std::int64_t keys = kv_width(config);
-  const int copies = config.kv_copies;
-  if (names.size() == 1) {
-    return {{prefix + names[0], {queries, keys, keys}, {1, copies, copies}}};
-  }
-  return {{prefix + names[0], {queries}},
-          {prefix + names[1], {keys}, {copies}},
-          {prefix + names[2], {keys}, {copies}}};
+          .soft_cap = spec.attention_soft_cap};
 }
 
 }  // namespace lmtp::model

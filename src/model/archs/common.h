@@ -3,12 +3,10 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "config_reader.h"
 #include "layers/attention.h"
 #include "lmtp/model/model_config.h"
-#include "lmtp/model/weights.h"
 
 namespace lmtp::model {
 
@@ -31,20 +29,30 @@ struct ConfigDefaults {
 // the keys of Llama and its relatives.
 void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& defaults);
 
+// Biases of attention's matrices: attention_bias.
+void read_attention_bias(ConfigReader& json, ModelConfig& config);
+
+// An MLP without a gate, its activation under that key; `biases` everywhere.
+void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activation,
+                    const char* fallback, bool biases);
+
 // The activation under that key; an unknown name is refused.
 kernels::Activation read_activation(ConfigReader& json, const char* key, const char* fallback);
 
 // sliding_window; 0: none (null, 0 or -1 in the file). `fallback`: if the key is absent.
 int read_window(ConfigReader& json, int fallback);
 
-// Fills config.windows: `window` tokens in the layers that layer_types calls "sliding_attention";
-// without layer_types, in those for which `fallback(layer)` is true.
+// Fills the layers' windows: `window` tokens in the layers that layer_types calls
+// "sliding_attention"; without layer_types, in those for which `fallback(layer)` is true.
 void read_windows(ConfigReader& json, ModelConfig& config, int window,
                   const std::function<bool(int layer)>& fallback);
 
 // The same for a family whose layers all have one window. A layer_types that says otherwise, which
 // transformers ignores, is refused unless forced.
 void read_one_window(ConfigReader& json, ModelConfig& config, int fallback);
+
+// Whether a layer normalises the queries, or the keys, of all heads together.
+bool normalises_all_heads(const ModelConfig& config);
 
 // A layer's attention parameters; for a rank, of its rank_config, as all below.
 AttentionShape attention_shape(const ModelConfig& config, int layer);
@@ -57,9 +65,5 @@ inline std::int64_t query_width(const ModelConfig& config) {
 inline std::int64_t kv_width(const ModelConfig& config) {
   return std::int64_t{config.num_kv_heads} * config.head_dim;
 }
-
-// The parts of the queries, keys and values under `prefix`: three names, or one for all.
-std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,
-                                  const std::vector<std::string>& names);
 
 }  // namespace lmtp::model

@@ -1,11 +1,10 @@
 // Mistral: https://github.com/huggingface/transformers, models/mistral/modeling_mistral.py
 // Against Llama: a sliding window in all layers.
 #include "archs/archs.h"
-#include "archs/llama.h"
+#include "archs/common.h"
 #include "rotary_config.h"
 
 namespace lmtp::model {
-
 namespace {
 
 void read_config(ConfigReader& json, ModelConfig& config) {
@@ -15,13 +14,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights,
-                               const ModelSetup& setup) {
-  return make_llama_family(config, weights, setup, {});
-}
-
 }  // namespace
 
-const Architecture kMistral = {"mistral", "MistralForCausalLM", read_config, make};
+const Architecture kMistral = {"mistral", "MistralForCausalLM", read_config, llama_form};
 
 }  // namespace lmtp::model

@@ -2,11 +2,10 @@
 // Against Llama: one matrix for queries, keys and values and one for gate and up; only a part of a
 // head may turn; a sliding window in all layers; longrope (see rotary_config.h).
 #include "archs/archs.h"
-#include "archs/llama.h"
+#include "archs/common.h"
 #include "rotary_config.h"
 
 namespace lmtp::model {
-
 namespace {
 
 void read_config(ConfigReader& json, ModelConfig& config) {
@@ -21,14 +20,12 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config, {.fraction = "partial_rotary_factor", .default_short_context = 4096});
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights,
-                               const ModelSetup& setup) {
-  return make_llama_family(config, weights, setup,
-                           {.qkv = {"qkv_proj"}, .gate_up = {"gate_up_proj"}});
+DecoderForm form(const ModelConfig&) {
+  return {.qkv = {"self_attn.qkv_proj"}, .up = {"mlp.gate_up_proj"}};
 }
 
 }  // namespace
 
-const Architecture kPhi3 = {"phi3", "Phi3ForCausalLM", read_config, make, true};
+const Architecture kPhi3 = {"phi3", "Phi3ForCausalLM", read_config, form, true};
 
 }  // namespace lmtp::model

@@ -14,6 +14,7 @@ namespace lmtp::model {
 
 struct LinearExtras {
   kernels::Activation activation = kernels::Activation::kNone;
+  float scale = 1.0F;                          // of everything but the residual
   kernels::Matrix<const float> residual = {};  // added at the end; may be the output itself
   kernels::LinearPrologue prologue = {};       // whose y is the input, for nobody else to read
 };
@@ -23,15 +24,17 @@ class Linear {
   Linear() = default;
   // bias: [n], or none. n and k: of this rank.
   // number: WeightLoader's, which adapters know it by; -1: they have nothing to do with it.
+  // scale: of the product and the bias; what adapters add has it already.
   // REQUIRES: of the ranks of a weight that is split along its inputs, the first one has the bias.
   Linear(PackedWeight weight, PlainWeight bias, std::int64_t n, std::int64_t k, Split split,
-         int number = -1)
+         int number = -1, float scale = 1.0F)
       : weight_(std::move(weight)),
         bias_(std::move(bias)),
         n_(n),
         k_(k),
         split_(split),
-        number_(number) {}
+        number_(number),
+        scale_(scale) {}
 
   bool loaded() const { return n_ > 0; }
   std::int64_t num_outputs() const { return n_; }
@@ -75,6 +78,7 @@ class Linear {
                      .weight = weight(),
                      .bias = bias_.data.get(),
                      .activation = is_adapted ? kernels::Activation::kNone : extras.activation,
+                     .scale = scale_ * extras.scale,
                      .residual = adds ? extras.residual : kernels::Matrix<const float>{},
                      .y = y,
                      .prologue = prologue});
@@ -93,6 +97,7 @@ class Linear {
   std::int64_t k_ = 0;
   Split split_ = Split::kNone;
   int number_ = -1;
+  float scale_ = 1.0F;
 };
 
 }  // namespace lmtp::model

@@ -24,32 +24,38 @@ Linear load_linear(WeightLoader& in, const WeightStack& stack, bool with_bias) {
   PlainWeight bias = has_bias ? in.plain(biases) : PlainWeight();
   // Those outside of the layers have rows of their own.
   const int number = stack.split == Split::kNone ? -1 : in.add_linear(stack);
-  return {std::move(weight), std::move(bias), stack.n(), stack.k, stack.split, number};
+  return {std::move(weight), std::move(bias), stack.n(), stack.k, stack.split, number, stack.scale};
 }
 
-LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
-                          float epsilon) {
-  PlainWeight weight = in.plain(name + ".weight", {width}, kOnes);
-  PlainWeight bias = in.plain(name + ".bias", {width}, kZeros);
+Norm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
+                     float shift, bool with_bias) {
+  PlainWeight weight = in.plain(name + ".weight", {width}, {.mean = 1.0F - shift}, shift);
+  PlainWeight bias = with_bias ? in.plain(name + ".bias", {width}, kZeros) : PlainWeight();
   return {std::move(weight), std::move(bias), epsilon};
 }
 
-RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
-                      float shift) {
+Norm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
+                   float shift) {
   PlainWeight weight = in.plain(name + ".weight", {width}, {.mean = 1.0F - shift}, shift);
   return {std::move(weight), epsilon};
 }
 
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
-                      std::int64_t width) {
+                      std::int64_t width, bool with_bias) {
   const VocabShare share = vocab_share(vocab_size, in.shard());
-  PackedWeight weight = in.packed({.parts = {{name, {share.count}}},
+  PlainWeight bias;
+  if (with_bias) {
+    bias = in.plain(name + ".bias", {vocab_size}, kZeros);
+    if (bias.data != nullptr) bias.data = {bias.data, bias.data.get() + share.first};
+    bias.count = share.count;
+  }
+  PackedWeight weight = in.packed({.parts = {{name + ".weight", {share.count}}},
                                    .k = width,
                                    .init = kNormal,
                                    .is_table = true,
                                    .first_row = share.first,
                                    .num_rows = vocab_size});
-  return {std::move(weight), {}, share.count, width, Split::kNone};
+  return {std::move(weight), std::move(bias), share.count, width, Split::kNone};
 }
 
 }  // namespace lmtp::model

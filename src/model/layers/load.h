@@ -23,16 +23,18 @@ Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::
 // The same; the parts' names are without .weight.
 Linear load_linear(WeightLoader& in, const WeightStack& stack, bool with_bias);
 
-// NAME.weight and NAME.bias, [width].
-LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
-                          float epsilon);
+// NAME.weight and NAME.bias, [width]. `shift` is added to the weight, which some families store
+// around 0 instead of 1.
+Norm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
+                     float shift = 0.0F, bool with_bias = true);
 
-// NAME.weight [width]; `shift` is added to it: Gemma stores weights around 0 instead of 1.
-RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
-                      float shift = 0.0F);
+// NAME.weight [width].
+Norm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
+                   float shift = 0.0F);
 
-// NAME [vocab_size, width]: an embedding, or the output head; of a rank its vocab_share() of rows.
+// NAME.weight [vocab_size, width]: an embedding, or the output head, then NAME.bias if `with_bias`;
+// of a rank its vocab_share() of rows.
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
-                      std::int64_t width);
+                      std::int64_t width, bool with_bias = false);
 
 }  // namespace lmtp::model

@@ -3,57 +3,41 @@
 
 #include <utility>
 
+#include "kernels/linear.h"
 #include "kernels/norm.h"
 #include "lmtp/model/weight_store.h"
 
 namespace lmtp::model {
 
-class LayerNorm {
+// An RMS or layer norm, or none.
+class Norm {
  public:
-  LayerNorm() = default;
-  // bias: [width], or none.
-  LayerNorm(PlainWeight weight, PlainWeight bias, float epsilon)
-      : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon) {}
+  Norm() = default;
+  // RMS.
+  Norm(PlainWeight weight, float epsilon) : weight_(std::move(weight)), epsilon_(epsilon) {}
+  // A layer norm; bias: [width], or none.
+  Norm(PlainWeight weight, PlainWeight bias, float epsilon)
+      : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon), is_layer_(true) {}
+
+  bool loaded() const { return epsilon_ > 0.0F; }
 
   // x, y: [m, width]; y may be x. Valid while this lives.
-  kernels::LayerNormArgs of(kernels::Matrix<const float> x, kernels::Matrix<float> y) const {
-    return {.x = x,
-            .weight = weight_.data.get(),
-            .bias = bias_.data.get(),
-            .epsilon = epsilon_,
-            .y = y};
+  kernels::LinearPrologue of(kernels::Matrix<const float> x, kernels::Matrix<float> y) const {
+    if (is_layer_) return layer_norm(x, y);
+    return kernels::RmsNormArgs{.x = x, .weight = weight_.data.get(), .epsilon = epsilon_, .y = y};
   }
 
-  void operator()(kernels::Stream& stream, kernels::Matrix<const float> x,
-                  kernels::Matrix<float> y) const {
-    kernels::layer_norm(stream, of(x, y));
-  }
-
- private:
-  PlainWeight weight_;  // [width]
-  PlainWeight bias_;    // [width], or none
-  float epsilon_ = 0.0F;
-};
-
-class RmsNorm {
- public:
-  RmsNorm() = default;
-  RmsNorm(PlainWeight weight, float epsilon) : weight_(std::move(weight)), epsilon_(epsilon) {}
-
-  // x, y: [m, width]; y may be x. Valid while this lives.
-  kernels::RmsNormArgs of(kernels::Matrix<const float> x, kernels::Matrix<float> y) const {
-    return {.x = x, .weight = weight_.data.get(), .epsilon = epsilon_, .y = y};
-  }
-
-  // x, y: [m, groups * width], each group normalised by itself; y may be x.
+  // x, y: [m, groups * width], each group normalised by itself; y may be x. REQUIRES: of a layer
+  // norm one group.
   void operator()(kernels::Stream& stream, kernels::Matrix<const float> x, kernels::Matrix<float> y,
                   std::int64_t groups = 1) const {
+    if (is_layer_) return kernels::layer_norm(stream, layer_norm(x, y));
     kernels::rms_norm(
         stream,
         {.x = x, .weight = weight_.data.get(), .groups = groups, .epsilon = epsilon_, .y = y});
   }
 
-  // x [m, width] is normalised and added to y [m, width].
+  // x [m, width] is normalised and added to y [m, width]. REQUIRES: an RMS norm.
   void add_to(kernels::Stream& stream, kernels::Matrix<const float> x,
               kernels::Matrix<float> y) const {
     kernels::rms_norm(
@@ -61,8 +45,19 @@ class RmsNorm {
   }
 
  private:
-  PlainWeight weight_;  // [width]
-  float epsilon_ = 0.0F;
+  kernels::LayerNormArgs layer_norm(kernels::Matrix<const float> x,
+                                    kernels::Matrix<float> y) const {
+    return {.x = x,
+            .weight = weight_.data.get(),
+            .bias = bias_.data.get(),
+            .epsilon = epsilon_,
+            .y = y};
+  }
+
+  PlainWeight weight_;    // [width]
+  PlainWeight bias_;      // [width], or none
+  float epsilon_ = 0.0F;  // above 0 once loaded
+  bool is_layer_ = false;
 };
 
 }  // namespace lmtp::model

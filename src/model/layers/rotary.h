@@ -7,9 +7,10 @@
 namespace lmtp::model {
 
 // x: [m, num_heads * head_dim], in place.
-inline void rotate(const StepContext& step, int head_dim, kernels::Matrix<float> x) {
+inline void rotate(const StepContext& step, int rotary, int head_dim, kernels::Matrix<float> x) {
+  const RotaryTable& table = step.rotaries[static_cast<std::size_t>(rotary)];
   kernels::rotary(step.stream,
-                  {.x = x, .head_dim = head_dim, .cosines = step.cosines, .sines = step.sines});
+                  {.x = x, .head_dim = head_dim, .cosines = table.cosines, .sines = table.sines});
 }
 
 }  // namespace lmtp::model

@@ -1,0 +1,37 @@
+// Granite 3: https://github.com/huggingface/transformers,
+// models/granite/modeling_granite.py
+// Against Llama: multipliers of embeddings, scores, what is added, and logits.
+#include <string>
+
+#include "archs/archs.h"
+#include "archs/common.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+namespace {
+
+void read_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config, {.eos_id = 2});
+  read_attention_bias(json, config);
+  const auto multiplier = [&](const char* key) {
+    const double value = json.number(key, 1.0);
+    if (!(value > 0.0)) json.refuse(std::string(key) + ": a number above 0 is expected");
+    return static_cast<float>(value);
+  };
+  const bool mlp_bias = json.boolean("mlp_bias", false);
+  const float scale = multiplier("attention_multiplier");
+  for (LayerSpec& layer : config.layers) {
+    layer.mlp_bias = mlp_bias;
+    layer.attention_scale = scale;
+  }
+  config.embedding_scale = multiplier("embedding_multiplier");
+  config.residual_scale = multiplier("residual_multiplier");
+  config.logit_scale = 1.0F / multiplier("logits_scaling");
+  read_rotary(json, config);
+}
+
+}  // namespace
+
+const Architecture kGranite = {"granite", "GraniteForCausalLM", read_config, llama_form};
+
+}  // namespace lmtp::model
