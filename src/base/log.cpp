@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lmtp/base/json.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
 
 namespace lmtp::log {
@@ -145,7 +146,7 @@ void write(Level level, std::string_view message, std::span<const Field> fields)
 }
 
 void RateLimited::warning(const std::string& message) {
-  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  const auto since_start = runtime::Clock::now().time_since_epoch();
   const std::int64_t now =
       std::chrono::duration_cast<std::chrono::milliseconds>(since_start).count();
   std::int64_t due = next_ms_;

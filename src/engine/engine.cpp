@@ -13,6 +13,7 @@
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/refusals.h"
 
 namespace lmtp::engine {
@@ -267,7 +268,7 @@ Engine::Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits,
   impl_->inbox->stats.agent = impl_->agent->info();
   impl_->inbox->stats.max_adapters = impl_->options.batch.max_adapters;
   impl_->publish();
-  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+  impl_->thread = runtime::Thread([impl = impl_.get()] { impl->run(); });
 }
 
 Engine::~Engine() { stop(0); }

@@ -8,11 +8,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "controlled_streams.h"
 #include "engine_trace.h"
 #include "inbox.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/stream_record.h"
 #include "lmtp/scheduler/scheduler.h"
@@ -39,7 +38,7 @@ inline constexpr std::chrono::milliseconds kRecallPause{10};
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl : private ControlledStreams::Host {
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   Impl(std::unique_ptr<scheduler::ModelAgent> agent_in, ModelLimits limits_in,
        EngineOptions options_in, OnLost on_lost_in, const EngineCounters& counters)
@@ -97,7 +96,7 @@ struct Engine::Impl : private ControlledStreams::Host {
   const OnLost on_lost;
   const std::shared_ptr<EngineInstance::Inbox> inbox;
 
-  std::thread thread;
+  runtime::Thread thread;
   std::mutex stop_mutex;
 
   // Engine thread.
@@ -143,7 +142,7 @@ struct Engine::Impl : private ControlledStreams::Host {
   Clock::time_point busy_since;  // what is not yet in `busy`
   Clock::duration busy = std::chrono::microseconds(inbox->stats.busy_us);
   std::chrono::nanoseconds device_wait = std::chrono::microseconds(inbox->stats.device_wait_us);
-  std::random_device random;
+  runtime::RandomDevice random;
 };
 
 }  // namespace lmtp::engine

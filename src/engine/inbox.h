@@ -10,6 +10,7 @@
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/bounded_queue.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/engine_instance.h"
 #include "lmtp/engine/refusals.h"
@@ -23,7 +24,7 @@ struct CancelCommand {
   Error reason = {ErrorCode::kCancelled, "cancelled"};  // that ends its stream
 };
 struct StopCommand {
-  std::chrono::steady_clock::time_point deadline;
+  runtime::Clock::time_point deadline;
 };
 
 // What the controller of a stream wants before its next token.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/request/mask_source.h"
 
 namespace lmtp::engine {
@@ -38,7 +39,7 @@ std::size_t num_mask_threads() {
 // What those who compute masks need; it may outlive the pool.
 struct MaskPool::Shared {
   std::mutex mutex;
-  std::condition_variable done;
+  runtime::Condition done;
 };
 
 struct MaskPool::Job {
@@ -80,7 +81,7 @@ MaskPool::~MaskPool() {
     stopping_ = true;
   }
   has_work_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (runtime::Thread& thread : threads_) thread.join();
 }
 
 void MaskPool::begin(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler) {
@@ -154,7 +155,7 @@ std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
   // What was late before is not waited for again, unless nothing else would come of the step.
   const bool has_others = std::ranges::any_of(
       of_row_, [](const auto& job) { return job == nullptr || !job->was_late; });
-  const auto since = std::chrono::steady_clock::now();
+  const auto since = runtime::Clock::now();
   std::unique_lock lock(shared_->mutex);
   shared_->done.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] {
     return std::ranges::all_of(of_row_, [&](const std::shared_ptr<Job>& job) {
@@ -172,7 +173,7 @@ std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
       masks_.push_back({.state = job->state, .words = job->words.data(), .error = job->error});
     }
   }
-  counts_.waited += std::chrono::steady_clock::now() - since;
+  counts_.waited += runtime::Clock::now() - since;
   return masks_;
 }
 

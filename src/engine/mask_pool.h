@@ -3,17 +3,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <span>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/scheduler/scheduler.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -61,9 +60,9 @@ class MaskPool {
   std::vector<std::shared_ptr<Job>> of_row_;  // null: none
   std::vector<scheduler::RowMask> masks_;
   Counts counts_;
-  std::vector<std::thread> threads_;
+  std::vector<runtime::Thread> threads_;
   const std::shared_ptr<Shared> shared_;
-  std::condition_variable has_work_;
+  runtime::Condition has_work_;
   std::deque<std::shared_ptr<Job>> queue_;  // guarded by the mutex, as Job::state
   bool stopping_ = false;                   // likewise
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/request/event.h"
 
 namespace lmtp::engine {
@@ -14,7 +15,7 @@ namespace lmtp::engine {
 // Owner: the Engine; its thread. Costs streams without notices a few additions a step.
 class QueueNotices {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   static constexpr std::chrono::milliseconds kFirstAfter{500};
   static constexpr std::chrono::milliseconds kInterval{1000};

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "lmtp/base/runtime.h"
 #include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -11,7 +12,7 @@ namespace lmtp::engine {
 // Moving averages. Owner: the Engine; its thread.
 class StepPace {
  public:
-  using Duration = std::chrono::steady_clock::duration;
+  using Duration = runtime::Clock::duration;
 
   // Adds a finished step. The average time per token leaves out steps of few tokens and steps of
   // decodes only: their time is that of reading the weights.

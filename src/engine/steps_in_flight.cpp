@@ -5,6 +5,7 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::engine {
 
@@ -23,7 +24,7 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
   step.num_drafts = static_cast<int>(plan.drafts.size());
   step.num_moves = static_cast<int>(
       std::ranges::count(plan.copies, kBlockSize, &scheduler::BlockCopy::num_tokens));
-  step.since = std::chrono::steady_clock::now();
+  step.since = runtime::Clock::now();
   step.is_ahead = num_steps_ > 1;
   const Result<void> begun = guarded([&]() -> Result<void> {
     if (!step.is_ahead) begin_masks(scheduler);

@@ -7,6 +7,7 @@
 
 #include "engine_trace.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/scheduler.h"
 #include "lmtp/scheduler/step_plan.h"
@@ -21,7 +22,7 @@ struct StartedStep {
   int num_decodes = 0;  // rows of one token, drafts aside
   int num_drafts = 0;   // of the tokens
   int num_moves = 0;    // of whole blocks, from and to the host
-  std::chrono::steady_clock::time_point since;
+  runtime::Clock::time_point since;
   std::optional<Error> error = Error{ErrorCode::kInternal, "was not begun"};  // why it cannot go on
   bool is_ahead = false;
   bool is_chosen = false;  // by an agent that runs ahead

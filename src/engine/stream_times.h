@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "lmtp/base/runtime.h"
+
 namespace lmtp::engine {
 
 // A moving average. Owner: the Engine; its thread.
@@ -14,7 +16,7 @@ class StreamTimes {
   static constexpr int kWaitMsMax = 60'000;
 
   // A stream has ended so long after its arrival.
-  void add(std::chrono::steady_clock::duration time) {
+  void add(runtime::Clock::duration time) {
     constexpr double kWeight = 1.0 / 16;  // of the newest
     const double seconds = std::chrono::duration<double>(time).count();
     mean_seconds_ =

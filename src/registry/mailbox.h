@@ -5,13 +5,13 @@
 #include <chrono>
 #include <exception>
 #include <functional>
-#include <future>
+#include <mutex>
 #include <new>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "lmtp/base/bounded_queue.h"
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::registry {
 
@@ -37,7 +37,7 @@ class Mailbox {
       try {
         return queue.push_control(std::move(message));  // moved from only if queued
       } catch (const std::bad_alloc&) {
-        std::this_thread::sleep_for(kReportRetry);
+        runtime::sleep_for(kReportRetry);
       }
     }
   }
@@ -47,15 +47,24 @@ class Mailbox {
   template <typename Ask>
   auto ask(const Ask& question) {
     using Answer = decltype(question(std::declval<RegistryActor&>()));
-    std::promise<Answer> answer;
+    std::mutex mutex;
+    runtime::Condition answered;
+    std::optional<Answer> answer;
+    std::exception_ptr failure;
     const bool posted = post([&](RegistryActor& actor) {
+      const std::lock_guard lock(mutex);  // to the end: the sender's stack has all of these
       try {
-        answer.set_value(question(actor));
+        answer.emplace(question(actor));
       } catch (...) {
-        answer.set_exception(std::current_exception());
+        failure = std::current_exception();
       }
+      answered.notify_one();
     });
-    return posted ? std::optional<Answer>(answer.get_future().get()) : std::nullopt;
+    if (!posted) return std::optional<Answer>();
+    std::unique_lock lock(mutex);
+    answered.wait(lock, [&] { return answer || failure; });
+    if (failure) std::rethrow_exception(failure);
+    return answer;
   }
 
   static constexpr std::chrono::milliseconds kReportRetry{10};

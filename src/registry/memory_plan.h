@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "lmtp/base/runtime.h"
 #include "lmtp/registry/model_factory.h"
 
 namespace lmtp::registry {
@@ -17,7 +18,7 @@ struct LoadedModel {
   std::int64_t held_bytes = 0;      // what unloading it gives back, at most
   std::int64_t promised_bytes = 0;  // of that, what it has not taken yet
   bool idle = false;                // it may be unloaded
-  std::chrono::steady_clock::time_point last_used;
+  runtime::Clock::time_point last_used;
 };
 
 struct MemoryState {

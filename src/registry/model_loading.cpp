@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <utility>
 
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
 #include "load_agent.h"
@@ -287,9 +287,17 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
   const auto texts = slot->texts ? nullptr : std::make_shared<LoadedTexts>();
   const auto adapters = std::make_shared<std::vector<ServedAdapter>>(slot->adapters);
   const auto work = [this, slot, agent, texts, adapters, kv_bytes] {
+    const auto read_texts = [&] {
+      return guarded([&]() -> Result<void> {
+        if (texts != nullptr) *texts = load_texts(*slot->served);
+        return {};
+      });
+    };
     // While the weights are read; on a thread of its own if one can be started.
-    const auto reading = std::async([&] {
-      if (texts != nullptr) *texts = load_texts(*slot->served);
+    runtime::Thread reader;
+    const Result<void> reads = guarded([&]() -> Result<void> {
+      reader = runtime::Thread([&] { (void)read_texts(); });
+      return {};
     });
     const auto progress = [&](int percent) {
       LoadState& load = *slot->load;
@@ -304,7 +312,7 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
     *agent = guarded([&] { return load_agent(*slot, kv_bytes, progress, *adapters); },
                      "cannot be loaded: ");
     if (!*agent) give_back_memory();
-    reading.wait();
+    reads ? reader.join() : (void)read_texts();
   };
   const Result<void> started =
       start_job(work, [slot, agent, texts, adapters](RegistryActor& actor) {

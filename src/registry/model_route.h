@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/engine_instance.h"
 #include "lmtp/registry/stream_canceller.h"
 #include "lmtp/request/request.h"
 
 namespace lmtp::registry {
 
-using Clock = std::chrono::steady_clock;
+using Clock = runtime::Clock;
 
 // What a route asks of the registry. Any thread.
 class RouteOwner : public StreamCanceller {

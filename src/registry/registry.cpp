@@ -5,7 +5,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -13,6 +12,7 @@
 #include "lmtp/base/bounded_queue.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
 #include "lmtp/registry/metered_sink.h"
@@ -40,8 +40,8 @@ struct Registry::Impl {
         default_model(options.limits.default_model),
         is_auto(options.is_auto),
         actor(*factory, std::move(options), mailbox, directory, refusals) {
-    actor_thread = std::thread([this] { actor.run(); });
-    if (is_auto) lookup_thread = std::thread([this] { run_lookups(); });
+    actor_thread = runtime::Thread([this] { actor.run(); });
+    if (is_auto) lookup_thread = runtime::Thread([this] { run_lookups(); });
   }
 
   struct Lookup {
@@ -66,8 +66,8 @@ struct Registry::Impl {
   RefusalCounts refusals;
   BoundedQueue<Lookup> lookups{kLookupsMax};
   RegistryActor actor;  // of actor_thread
-  std::thread actor_thread;
-  std::thread lookup_thread;  // auto: a server of one model knows it, or nothing
+  runtime::Thread actor_thread;
+  runtime::Thread lookup_thread;  // auto: a server of one model knows it, or nothing
   std::mutex stop_mutex;
 };
 

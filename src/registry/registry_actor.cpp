@@ -9,6 +9,7 @@
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
 
@@ -158,7 +159,7 @@ Result<void> RegistryActor::start_job(std::function<void()> work, Mailbox::Messa
       actor.jobs_.erase(job);
       then(actor);
     };
-    *job = std::thread([this, work = std::move(work), done = std::move(done)]() mutable {
+    *job = runtime::Thread([this, work = std::move(work), done = std::move(done)]() mutable {
       (void)guarded([&]() -> Result<void> {
         work();
         return {};

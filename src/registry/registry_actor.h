@@ -11,10 +11,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "directory.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/registry/registry.h"
 #include "mailbox.h"
@@ -171,7 +171,7 @@ class RegistryActor {
   };
   std::deque<Failure> failures_;  // oldest first
 
-  std::list<std::thread> jobs_;
+  std::list<runtime::Thread> jobs_;
   int num_adapter_jobs_ = 0;
   int num_seeks_ = 0;                  // jobs that seek
   std::atomic<int> num_fetching_ = 0;  // of them, those whose model is not on this machine

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/refusals.h"
 #include "lmtp/registry/registry.h"
 #include "model_route.h"
@@ -109,7 +110,7 @@ void WaitingRequests::check(const engine::ModelLimits& limits) noexcept {
 }
 
 void WaitingRequests::send_progress(int percent) {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = runtime::Clock::now();
   if (percent == sent_percent_ || now < next_notice_) return;
   sent_percent_ = percent;
   next_notice_ = now + std::chrono::milliseconds(kNoticeIntervalMs);

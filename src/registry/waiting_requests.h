@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/registry/refusal_counts.h"
 #include "lmtp/request/request.h"
@@ -48,7 +49,7 @@ class WaitingRequests {
   std::vector<Request> requests_;  // in order
   std::size_t num_bytes_ = 0;
   int sent_percent_ = 0;
-  std::chrono::steady_clock::time_point next_notice_;
+  runtime::Clock::time_point next_notice_;
 };
 
 }  // namespace lmtp::registry

@@ -7,7 +7,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "http/message.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/line_session.h"
 #include "net/listener.h"
 #include "route_table.h"
@@ -131,7 +131,11 @@ struct Server::Impl {
     const ServerOptions& options = context->options;
     if (!options.unix_path.empty()) local->start();
     if (options.on_tcp) tcp->start();
-    if (options.lines) lines.emplace(*context, *options.lines).start();
+    if (!options.lines) return;
+    lines
+        .emplace(*context, *options.lines,
+                 make_line_descriptors(options.lines->in_fd, options.lines->out_fd))
+        .start();
   }
 
   // Who reaches the port may use it, and reads what others send.
@@ -158,7 +162,7 @@ struct Server::Impl {
   bool is_open = false;
   std::optional<LineSession> lines;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
-  std::vector<std::thread> threads;
+  std::vector<runtime::Thread> threads;
 };
 
 Server::Server(ServerOptions options, registry::Models& models)
@@ -167,7 +171,7 @@ Server::Server(ServerOptions options, registry::Models& models)
   LMTP_CHECK(checked.num_io_threads >= 1 && checked.num_io_threads <= 4, checked.num_io_threads);
 }
 
-Server::~Server() { stop(std::chrono::steady_clock::now()); }
+Server::~Server() { stop(runtime::Clock::now()); }
 
 Result<void> Server::open() { return impl_->open(); }
 
@@ -204,19 +208,17 @@ void Server::stop_accepting() {
   if (impl_->lines) impl_->lines->stop_reading();
 }
 
-void Server::stop(std::chrono::steady_clock::time_point deadline) {
+void Server::stop(runtime::Clock::time_point deadline) {
   if (!impl_->work) return;
   stop_accepting();
   ConnectionRegistry& registry = impl_->context->registry;
   registry.shut_down_all();
   if (impl_->lines) impl_->lines->stop(deadline);
-  while (registry.size() > 0 && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kStopPoll);
-  }
+  while (registry.size() > 0 && runtime::Clock::now() < deadline) runtime::sleep_for(kStopPoll);
   registry.drop_all();
   // Without connections no work is left, and the threads return.
   impl_->work.reset();
-  for (std::thread& thread : impl_->threads) thread.join();
+  for (runtime::Thread& thread : impl_->threads) thread.join();
   impl_->context->dispatcher.encoder().stop();
   impl_->threads.clear();
 }

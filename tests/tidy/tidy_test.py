@@ -147,6 +147,10 @@ BROKEN = [
     ("sleeps", "tests/cache/usleep.h", "#pragma once\nvoid f() { usleep(5); }\n"),
     ("sleeps", "tests/cache/step_test.cpp", "void f() { agent.step_time = 1ms; }\n"),
     ("sleeps", "tests/engine/engine_test.cpp", "int a;\n"),  # is allowed to and does not
+    ("raw-calls", "src/cache/clock.cpp", "auto a = std::chrono::steady_clock::now();\n"),
+    ("raw-calls", "src/engine/thread.h", "#pragma once\nstd::thread a;\n"),
+    ("raw-calls", "src/engine/wait.cpp", "std::condition_variable a;\n"),
+    ("raw-calls", "src/cache/sleeps.cpp", "void f() { std::this_thread::sleep_for(1ms); }\n"),
     ("wording", "src/cache/of.cpp", "int a;\n// Of blocks that are free.\n"),
     ("wording", "src/cache/behind.cpp", "int a;  // the one behind it\n"),
     ("wording", "src/cache/as_well.cpp", "int a;  // as well\n"),
@@ -174,7 +178,9 @@ ALLOWED = [
     ("tests/cache/comment_test.cpp", "// sleep(1)\nint num_sleep(int);\n"),
     ("tests/aici/runtime_test.cpp", "void f() { options.step_time = 1ms; }\n"),
     ("src/cache/plain.cpp", "int behind;  // of the blocks, as well as it can\n"),
-    ("src/cache/sleeps.cpp", "void f() { std::this_thread::sleep_for(1ms); }\n"),
+    ("src/hub/sleeps.cpp", "void f() { std::this_thread::sleep_for(1ms); }\n"),
+    ("src/engine/cores.cpp", "int a = std::thread::hardware_concurrency();\n"),
+    ("include/lmtp/base/runtime.h", "#pragma once\nstd::random_device a;\n"),
     ("src/model/torch.cpp", "#include <ATen/ops/linear.h>\n"),
     ("src/model/kernel.cpp", '#include "kernels/linear.h"\n'),
     ("src/server/json.cpp", "#include <nlohmann/json.hpp>\n"),  # public in base

@@ -6,7 +6,8 @@
 
 Rules: deps, private, resolve, library (includes); module, unused, table (what CMake declares:
 modules.py); function-length, file-length, columns, trailing-space, pragma-once, preprocessor,
-braces (braces.py), launch-shapes (launch_shapes.py), sleeps (sleeps.py), wording (wording.py).
+braces (braces.py), launch-shapes (launch_shapes.py), raw-calls (raw_calls.py), sleeps (sleeps.py),
+wording (wording.py).
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 import braces
 import launch_shapes
 import modules as cmake
+import raw_calls
 import sleeps
 import wording
 
@@ -156,6 +158,8 @@ def check_text(path, text):
     if path.suffix in CPP_SUFFIXES:
         for number, message in braces.findings(text, strip_comments_and_strings(text)):
             yield Finding(path, number, "braces", message)
+        for number, message in raw_calls.findings(str(path), strip_comments_and_strings(text)):
+            yield Finding(path, number, "raw-calls", message)
         for number, message in sleeps.findings(str(path), strip_comments_and_strings(text)):
             yield Finding(path, number, "sleeps", message)
         for number, message in wording.findings(str(path), text, wording.known()):
@@ -261,7 +265,8 @@ def owner(path):
     if parts[0] == "kernels":
         return "kernels", "source"
     if parts[0] == "tests" and len(parts) > 2:
-        return parts[1], "test"
+        # The simulation is a test of the server, with what it has below.
+        return "server" if parts[1] == "simulation" else parts[1], "test"
     return None, None
 
 

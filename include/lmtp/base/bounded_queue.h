@@ -2,13 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "lmtp/base/runtime.h"
 
 namespace lmtp {
 
@@ -90,7 +91,7 @@ class BoundedQueue {
   }
 
   // As wait_drain, but sleeps no longer than until then.
-  std::vector<T> wait_drain_until(std::chrono::steady_clock::time_point until) {
+  std::vector<T> wait_drain_until(runtime::Clock::time_point until) {
     std::unique_lock lock(mutex_);
     ready_.wait_until(lock, until, [this] { return !items_.empty() || closed_; });
     return take_all();
@@ -118,7 +119,7 @@ class BoundedQueue {
 
   const std::size_t capacity_;
   std::mutex mutex_;
-  std::condition_variable ready_;
+  runtime::Condition ready_;
   std::deque<T> items_;
   std::size_t num_regular_ = 0;
   bool closed_ = false;

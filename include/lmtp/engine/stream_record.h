@@ -8,6 +8,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/engine_metrics.h"
 #include "lmtp/request/request.h"
 
@@ -17,7 +18,7 @@ namespace lmtp::engine {
 // when the step ends, so that no token reads the clock.
 class StreamRecord {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   explicit StreamRecord(const Request& request)
       : key_(request.key),

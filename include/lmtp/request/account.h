@@ -11,6 +11,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 
 namespace lmtp {
 
@@ -25,7 +26,7 @@ struct AccountLimits {
 // Owner: shared by the key's holder and by all that is under way with it. Any thread.
 class Account {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   // `share`: of the fair shares, its own; no connection has that id.
   Account(std::string name, ConnectionId share, AccountLimits limits);

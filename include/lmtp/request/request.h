@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/request/adapter.h"
 #include "lmtp/request/bad_words.h"
 #include "lmtp/request/caller.h"
@@ -37,7 +38,7 @@ struct ForkOf {
 struct Request {
   StreamKey key;
   // Latencies count from here: the request is made when its message has been read.
-  std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
+  runtime::Clock::time_point arrival = runtime::Clock::now();
   std::shared_ptr<EventSink> sink;
   std::string model;                       // as the client named it; loading notices echo it
   std::shared_ptr<const Adapter> adapter;  // that `model` names; null: none

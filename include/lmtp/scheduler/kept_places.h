@@ -9,13 +9,14 @@
 #include <span>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::scheduler {
 
 // Owner: a Scheduler; its thread. Takes no memory.
 class KeptPlaces {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   static constexpr std::chrono::milliseconds kKeptFor{50};
   static constexpr std::size_t kPlacesMax = 256;  // of all connections; the oldest goes

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/cache/score_cache.h"
 #include "lmtp/cache/sequence_blocks.h"
 #include "lmtp/request/request.h"
@@ -42,7 +43,7 @@ struct RowInFlight {
 struct Sequence {
   SequenceId id = 0;
   StreamKey key;
-  std::chrono::steady_clock::time_point arrival;
+  runtime::Clock::time_point arrival;
   ConnectionId share = 0;            // Request::share()
   ClientAccount* account = nullptr;  // of `share`; null while it is suspended
   RequestKind kind = RequestKind::kGenerate;

@@ -13,6 +13,7 @@
 
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/server/http.h"
 #include "lmtp/trace/trace.h"
 
@@ -172,7 +173,7 @@ class Server {
   // Closes what is open (code 1001) and joins the io threads. Connections get until `deadline` to
   // take what is queued for them and the goodbye, and no longer than their close timeout.
   // Idempotent.
-  void stop(std::chrono::steady_clock::time_point deadline);
+  void stop(runtime::Clock::time_point deadline);
 
  private:
   struct Impl;

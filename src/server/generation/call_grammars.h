@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "intake.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/request/grammar.h"
 #include "lmtp/text/reply_layout.h"
@@ -31,7 +32,7 @@ class CallGrammars final : public GrammarRetry {
   std::optional<Grammar> next(bool has_compiled) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
   enum class Stage { kAll, kEach, kSome, kNames, kNothing };
 
   Grammar written() const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lmtp/base/runtime.h"
+
 namespace lmtp::server {
 
 void Encoder::start() {
@@ -10,7 +12,7 @@ void Encoder::start() {
     const std::lock_guard lock(mutex_);
     running_ = true;
   }
-  thread_ = std::thread([this] {
+  thread_ = runtime::Thread([this] {
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [this] { return !running_ || !jobs_.empty(); });

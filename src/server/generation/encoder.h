@@ -2,15 +2,14 @@
 // the other connections of an io thread.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::server {
 
@@ -45,11 +44,11 @@ class Encoder {
   };
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  runtime::Condition changed_;
   std::deque<Job> jobs_;    // in the order of their rounds
   std::int64_t round_ = 0;  // of the job that was taken last
   bool running_ = false;
-  std::thread thread_;
+  runtime::Thread thread_;
 };
 
 }  // namespace lmtp::server

@@ -1,7 +1,8 @@
 #include "fresh.h"
 
 #include <chrono>
-#include <random>
+
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::server {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::uint64_t kSamples = 256;
 
 std::string fresh_id(std::string_view prefix) {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::random_device random;
+  runtime::RandomDevice random;
   std::string id(prefix);
   for (int i = 0; i < 4; ++i) {
     auto bits = random();
@@ -23,7 +24,7 @@ std::string fresh_id(std::string_view prefix) {
 }
 
 std::uint64_t fresh_seed() {
-  std::random_device random;
+  runtime::RandomDevice random;
   const std::uint64_t high = random();
   return ((high << 32 | random()) & ((std::uint64_t{1} << 53) - 1)) & ~(kSamples - 1);
 }

@@ -9,6 +9,7 @@
 
 #include "encode_text.h"
 #include "fresh.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/request/error_text.h"
 #include "lmtp/request/request.h"
 #include "unknown_keys.h"
@@ -424,7 +425,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<GenerationListener> listener_;
   const bool is_controlled_;
   std::shared_ptr<PromptIntake> intake_;
-  const std::chrono::steady_clock::time_point arrival_ = std::chrono::steady_clock::now();
+  const runtime::Clock::time_point arrival_ = runtime::Clock::now();
   std::weak_ptr<EventSink> sink_;  // engines own it while they have sequences
   std::uint64_t num_encodings_ = 0;
   int context_length_ = 0;

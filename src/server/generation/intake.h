@@ -17,6 +17,7 @@
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/request/bad_words.h"
@@ -38,7 +39,7 @@ struct Requester {
   std::shared_ptr<EventSink> sink;
   std::shared_ptr<const Caller> caller;
   std::function<bool()> others_connected;  // Request::others_connected; asked where it submits
-  std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
+  runtime::Clock::time_point arrival = runtime::Clock::now();
   // ModelReady::encoding of the work that this call may hand over: another one for each call.
   std::uint64_t encoding = 0;
 };

@@ -6,11 +6,12 @@
 #include <set>
 
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = runtime::Clock;
 
 constexpr std::size_t kLoggedKeysMax = 256;
 constexpr std::chrono::seconds kUnknownKeysLogInterval{1};

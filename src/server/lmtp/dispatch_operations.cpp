@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dispatcher.h"
+#include "lmtp/base/runtime.h"
 #include "operations.h"
 #include "resolve.h"
 
@@ -233,8 +234,7 @@ void Dispatcher::cancel(StreamId id, const Error& reason, Peer& peer, Answers& a
   peer.streams.cancel(id);
 }
 
-void Dispatcher::end_overdue(std::chrono::steady_clock::time_point now, Peer& peer,
-                             Answers& answers) {
+void Dispatcher::end_overdue(runtime::Clock::time_point now, Peer& peer, Answers& answers) {
   while (const auto deadline = peer.streams.next_deadline()) {
     if (deadline->time > now) return;
     const ExtendedStream& stream = *peer.streams.find(deadline->id)->extended;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "generation/unknown_keys.h"
+#include "lmtp/base/runtime.h"
 #include "model_info.h"
 #include "operations.h"
 
@@ -172,8 +173,7 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   answer_stream_error(error_entry(id, refusal.error, refusal.no_model), answers);
 }
 
-Requester Dispatcher::requester(StreamId id, std::chrono::steady_clock::time_point arrival,
-                                Peer& peer) const {
+Requester Dispatcher::requester(StreamId id, runtime::Clock::time_point arrival, Peer& peer) const {
   return {.key = {peer.streams.connection(), id},
           .sink = peer.sink,
           .caller = peer.caller,

@@ -13,6 +13,7 @@
 #include "generation/controllers.h"
 #include "generation/encoder.h"
 #include "generation/intake.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/request/request.h"
@@ -39,7 +40,7 @@ class Dispatcher {
   void on_events(std::span<StreamEvent> events, Peer& peer, Answers& answers);
 
   // Ends the streams whose deadlines have passed.
-  void end_overdue(std::chrono::steady_clock::time_point now, Peer& peer, Answers& answers);
+  void end_overdue(runtime::Clock::time_point now, Peer& peer, Answers& answers);
 
   // Answers a binary frame.
   static void handle_binary(Answers& answers);
@@ -63,7 +64,7 @@ class Dispatcher {
   void begin(Operation operation, Peer& peer, Answers& answers);
   void start(StreamId id, Peer& peer, Answers& answers);
   void advance(StreamId id, Peer& peer, Answers& answers);
-  Requester requester(StreamId id, std::chrono::steady_clock::time_point arrival, Peer& peer) const;
+  Requester requester(StreamId id, runtime::Clock::time_point arrival, Peer& peer) const;
   void submit_samples(StreamId id, Request request, int num_samples, const std::string& model_name,
                       Peer& peer, Answers& answers);
   // stream_rows.cpp

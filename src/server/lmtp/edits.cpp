@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dispatcher.h"
+#include "lmtp/base/runtime.h"
 #include "operations.h"
 
 namespace lmtp::server {
@@ -57,7 +58,7 @@ void Dispatcher::handle(protocol::ForkMessage& message, Peer& peer, Answers& ans
   const bool is_parsed = of != nullptr && of->is_parsed;
   const bool wants_notices = of != nullptr && of->wants_notices;
   const std::string model = (*parent)->model;
-  const Requester from = requester(of_id, std::chrono::steady_clock::now(), peer);
+  const Requester from = requester(of_id, runtime::Clock::now(), peer);
   registry::Submission submitted = server::submit_forks(models_, from, std::move(forks));
   if (const auto* refusal = std::get_if<registry::Refusal>(&submitted)) {
     return answer_msg_error(error_entry(of_id, refusal->error), answers);

@@ -16,6 +16,7 @@
 #include "generation/reply_plan.h"
 #include "generation/sample_text.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/protocol/message.h"
 #include "lmtp/registry/stream_canceller.h"
 #include "stream_rows.h"
@@ -54,7 +55,7 @@ struct ExtendedStream {
     std::optional<SampleText> text;                        // where text or a stop string is sent
   };
 
-  std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
+  runtime::Clock::time_point arrival = runtime::Clock::now();
   std::shared_ptr<WaitingOperation> waiting;  // null: its samples run
   bool is_stream =
       true;  // GENERATE, SCORE or DECIDE, whose errors are TOKEN entries; else MSG entries
@@ -70,8 +71,8 @@ struct ExtendedStream {
   std::vector<TokenId> tokens;  // where there is `into`: prompt and generated
   int first_token_timeout_ms = 0;
   int timeout_ms = 0;
-  std::optional<std::chrono::steady_clock::time_point> first_deadline;
-  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::optional<runtime::Clock::time_point> first_deadline;
+  std::optional<runtime::Clock::time_point> deadline;
   // Why it is being cancelled, where that is not what the client asked for.
   std::optional<Error> end_reason;
 };

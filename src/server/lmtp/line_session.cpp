@@ -1,13 +1,7 @@
 #include "line_session.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <climits>
-#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -21,19 +15,19 @@
 
 #include "context.h"
 #include "events.h"
-#include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/utf8.h"
 #include "net/write_queue.h"
 
 namespace lmtp::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = runtime::Clock;
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
 // How often it is looked whether answers are still being prepared once all else has ended.
-constexpr int kEndPollMs = 20;
+constexpr std::chrono::milliseconds kEndPoll{20};
 
 // What other threads leave for the session's. Engines may hold it for longer than the session
 // lives.
@@ -46,12 +40,7 @@ class Mailbox : public EventSink {
     std::optional<Clock::time_point> deadline;  // of the end
   };
 
-  Mailbox() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    LMTP_CHECK(fd_ >= 0, "eventfd: no descriptor left");
-  }
-  ~Mailbox() override { ::close(fd_); }
-  Mailbox(const Mailbox&) = delete;
-  Mailbox& operator=(const Mailbox&) = delete;
+  explicit Mailbox(std::shared_ptr<LineTransport> transport) : transport_(std::move(transport)) {}
 
   void deliver(std::span<StreamEvent> events) override {
     put([&](Contents& contents) {
@@ -66,23 +55,16 @@ class Mailbox : public EventSink {
       const std::lock_guard lock(mutex_);
       work(contents_);
     }
-    const std::uint64_t one = 1;
-    // Can only fail when 2^64 are unread.
-    [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof(one));
+    transport_->wake();
   }
 
-  // Readable while there is something to take.
-  int fd() const { return fd_; }
-
   Contents take() {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto num_read = ::read(fd_, &count, sizeof(count));
     const std::lock_guard lock(mutex_);
     return std::exchange(contents_, {});
   }
 
  private:
-  const int fd_;
+  const std::shared_ptr<LineTransport> transport_;  // which it wakes
   std::mutex mutex_;
   Contents contents_;
 };
@@ -92,11 +74,12 @@ class Mailbox : public EventSink {
 // What the session's thread does; all but mailbox() and the constructor on that thread.
 class LineSession::Loop {
  public:
-  Loop(ServerContext& context, LineOptions options)
+  Loop(ServerContext& context, LineOptions options, std::shared_ptr<LineTransport> transport)
       : context_(context),
         options_(std::move(options)),
+        transport_(std::move(transport)),
         place_(context.registry),
-        mailbox_(std::make_shared<Mailbox>()),
+        mailbox_(std::make_shared<Mailbox>(transport_)),
         peer_(place_.id(), context.operation_limits),
         queue_(context.registry, context.write_queues, context.options.max_write_queue_bytes,
                place_.id(), context.options.trace.get()) {
@@ -127,17 +110,15 @@ class LineSession::Loop {
  private:
   // Waits and does what is due; false at the end.
   bool turn() {
-    const bool reads = !input_ended_ && !is_full();
-    pollfd fds[] = {
-        {mailbox_->fd(), POLLIN, 0},
-        {reads ? options_.in_fd : -1, POLLIN, 0},
-        {failed_ ? -1 : options_.out_fd, static_cast<short>(queue_.empty() ? 0 : POLLOUT), 0}};
-    if (::poll(fds, 3, wait_ms()) < 0 && errno != EINTR) {
-      fail(std::string("poll: ") + std::strerror(errno));
-    }
+    const auto ready = transport_->wait({.input = !input_ended_ && !is_full(),
+                                         .output = !failed_ && !queue_.empty(),
+                                         .has_output = !failed_},
+                                        wait_until());
+    if (!ready) fail(ready.error().message);
     take_mail();
-    if (fds[1].revents != 0) read_some();
-    if (!failed_ && fds[2].revents != 0) write_some(fds[2].revents);
+    if (ready && ready->input) read_some();
+    if (ready && ready->output_closed && !failed_) fail("standard output is closed");
+    if (ready && ready->output && !failed_) write_some();
     handle_lines();
     const bool over = deadline_ && (is_idle() || failed_ || Clock::now() >= *deadline_);
     if (!over) tell_end();
@@ -152,15 +133,11 @@ class LineSession::Loop {
            queue_.empty();
   }
 
-  int wait_ms() const {
-    if (input_ended_ && !told_) return kEndPollMs;
-    std::optional<Clock::time_point> due = deadline_;
-    if (const auto next = peer_.streams.next_deadline()) {
-      due = due ? std::min(*due, next->time) : next->time;
-    }
-    if (!due) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*due - Clock::now());
-    return std::max(0, static_cast<int>(left.count()));
+  Clock::time_point wait_until() const {
+    if (input_ended_ && !told_) return Clock::now() + kEndPoll;
+    const Clock::time_point due = deadline_.value_or(Clock::time_point::max());
+    const auto next = peer_.streams.next_deadline();
+    return next ? std::min(due, next->time) : due;
   }
 
   void take_mail() {
@@ -178,7 +155,7 @@ class LineSession::Loop {
   void read_some() {
     const std::size_t size = lines_.size();
     lines_.resize(size + kReadBytes);
-    const ssize_t num_read = ::read(options_.in_fd, lines_.data() + size, kReadBytes);
+    const ssize_t num_read = transport_->read(std::span(lines_).subspan(size));
     lines_.resize(size + static_cast<std::size_t>(std::max<ssize_t>(num_read, 0)));
     if (num_read > 0 || (num_read < 0 && (errno == EINTR || errno == EAGAIN))) return;
     input_ended_ = true;
@@ -239,12 +216,9 @@ class LineSession::Loop {
     }
   }
 
-  // A pipe that can be written to takes so much without waiting.
-  void write_some(int revents) {
-    if ((revents & POLLOUT) == 0) return fail("standard output is closed");
+  void write_some() {
     if (!queue_.writing()) front_ = &queue_.begin_write();
-    const std::size_t num_bytes = std::min<std::size_t>(front_->size() - num_written_, PIPE_BUF);
-    const ssize_t written = ::write(options_.out_fd, front_->data() + num_written_, num_bytes);
+    const ssize_t written = transport_->write(std::string_view(*front_).substr(num_written_));
     if (written < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (written < 0) {
       return fail(std::string("standard output cannot be written: ") + std::strerror(errno));
@@ -274,6 +248,7 @@ class LineSession::Loop {
 
   ServerContext& context_;
   const LineOptions options_;
+  const std::shared_ptr<LineTransport> transport_;
   ConnectionRegistry::Place place_;
   const std::shared_ptr<Mailbox> mailbox_;
   // Each answer that is being prepared on another thread holds one more reference.
@@ -294,13 +269,14 @@ class LineSession::Loop {
   bool failed_ = false;
 };
 
-LineSession::LineSession(ServerContext& context, LineOptions options)
-    : loop_(std::make_unique<Loop>(context, std::move(options))) {}
+LineSession::LineSession(ServerContext& context, LineOptions options,
+                         std::shared_ptr<LineTransport> transport)
+    : loop_(std::make_unique<Loop>(context, std::move(options), std::move(transport))) {}
 
 LineSession::~LineSession() { stop(Clock::now()); }
 
 void LineSession::start() {
-  thread_ = std::thread([this] { loop_->run(); });
+  thread_ = runtime::Thread([this] { loop_->run(); });
 }
 
 void LineSession::stop_reading() {

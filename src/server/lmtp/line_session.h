@@ -4,9 +4,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <thread>
 
+#include "line_transport.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/server/server.h"
 
 namespace lmtp::server {
@@ -19,8 +20,9 @@ struct ServerContext;
 // Owner: the server. All from one thread.
 class LineSession {
  public:
-  // The context outlives it, and the descriptors do.
-  LineSession(ServerContext& context, LineOptions options);
+  // The context outlives it, and what the transport reads and writes does.
+  LineSession(ServerContext& context, LineOptions options,
+              std::shared_ptr<LineTransport> transport);
   ~LineSession();
   LineSession(const LineSession&) = delete;
   LineSession& operator=(const LineSession&) = delete;
@@ -29,13 +31,13 @@ class LineSession {
   // No further line is read.
   void stop_reading();
   // Joins the thread. What is there is still written, until `deadline`. Idempotent.
-  void stop(std::chrono::steady_clock::time_point deadline);
+  void stop(runtime::Clock::time_point deadline);
 
  private:
   class Loop;
 
   const std::unique_ptr<Loop> loop_;
-  std::thread thread_;
+  runtime::Thread thread_;
 };
 
 }  // namespace lmtp::server

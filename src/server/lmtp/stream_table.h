@@ -12,6 +12,7 @@
 
 #include "extended_stream.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/registry/stream_canceller.h"
 
 namespace lmtp::server {
@@ -53,7 +54,7 @@ class StreamTable {
 
   // The time by which a stream's first token, or its end, must have come.
   struct Deadline {
-    std::chrono::steady_clock::time_point time;
+    runtime::Clock::time_point time;
     StreamId id = 0;
     bool of_first_token = false;
 

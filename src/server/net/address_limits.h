@@ -9,6 +9,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "lmtp/base/runtime.h"
+
 namespace lmtp::server {
 
 // An IPv4 address, or the first 64 bits of one of IPv6, which are a customer's; nothing for a Unix
@@ -18,7 +20,7 @@ std::optional<std::uint64_t> address_key(const boost::asio::generic::stream_prot
 // Owner: the server's context. Any thread.
 class AddressLimits {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   // Requests may come in bursts of what so many seconds allow.
   static constexpr double kBurstSeconds = 10;

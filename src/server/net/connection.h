@@ -13,6 +13,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "net/address_limits.h"
 
 namespace lmtp::server {
@@ -21,8 +22,8 @@ namespace lmtp::server {
 enum class Held { kUnfinishedMessage, kWriteQueue };
 
 struct Holding {
-  std::size_t bytes = 0;                        // that giving up would free
-  std::chrono::steady_clock::time_point since;  // of an unfinished message: when it began
+  std::size_t bytes = 0;             // that giving up would free
+  runtime::Clock::time_point since;  // of an unfinished message: when it began
 };
 
 // Why the connection that is chosen is closed.

@@ -7,8 +7,9 @@
 #include <exception>
 #include <iterator>
 #include <new>
-#include <thread>
 #include <utility>
+
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::server {
 namespace {
@@ -151,7 +152,7 @@ bool Mailroom::hand_out(DrainTask& task) {
     return true;
   } catch (const std::exception&) {  // no memory, which a message would take too
     put(std::move(mail));
-    std::this_thread::sleep_for(kNoMemoryPause);
+    runtime::sleep_for(kNoMemoryPause);
     return false;
   }
 }

@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include "lmtp/base/runtime.h"
+
 namespace lmtp::server {
 
 // Progress: what changes with everything that the peer takes.
@@ -10,7 +12,7 @@ namespace lmtp::server {
 template <typename Progress>
 class Patience {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   // From `now` on; limit > 0.
   Patience(Clock::duration limit, Progress progress, Clock::time_point now)

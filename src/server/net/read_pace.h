@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "lmtp/base/runtime.h"
+
 namespace lmtp::server {
 
 // The part of a message beyond this is read at the pace; what clients usually send is shorter.
@@ -15,7 +17,7 @@ inline constexpr std::size_t kUnpacedBytes = std::size_t{1} << 20;
 // Owner: the server's context. Any thread.
 class ReadPace {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = runtime::Clock;
 
   // bytes_per_second: of all connections together, > 0.
   explicit ReadPace(std::int64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
