@@ -268,6 +268,7 @@ void RegistryActor::stop(Clock::time_point deadline) {
     slot->load->given_up = true;
     // What waits for a model that is still being loaded cannot finish in time.
     slot->waiting.end_all(error, false);
+    slot->count_waiting();
     if (slot->engine == nullptr) continue;
     // Where that throws, the engine has ended at once.
     (void)guarded([&]() -> Result<void> {

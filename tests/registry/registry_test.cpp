@@ -328,6 +328,7 @@ TEST_F(RegistryTest, StoppingEndsLoadingAndWaiting) {
   EXPECT_NE(sink->wait_done(2).error.find("shutting down"), std::string::npos);
   EXPECT_NE(refusal(3, "a").find("shutting down"), std::string::npos);
   EXPECT_FALSE(manager->healthy());
+  for (const ModelStatus& model : manager->list()) EXPECT_EQ(model.stats.num_waiting, 0);
 }
 
 TEST_F(RegistryTest, StoppingLetsStreamsFinish) {
