@@ -1,0 +1,52 @@
+// TimedAgent: a FakeAgent whose steps take virtual time.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "fake_agent.h"
+#include "simulator.h"
+
+namespace lmtp::simulation {
+
+// Owner: an engine, on its thread.
+class TimedAgent final : public testing::FakeAgent {
+ public:
+  TimedAgent(testing::FakeAgentOptions options, Simulator& simulator, std::uint64_t seed)
+      : FakeAgent(std::move(options)), simulator_(simulator), random_(seed) {}
+
+  Result<void> forward(const scheduler::StepPlan& plan) override {
+    int num_tokens = 0;
+    for (const scheduler::PlanRow& row : plan.rows) num_tokens += row.num_tokens;
+    const Result<void> done = FakeAgent::forward(plan);
+    if (!done) {
+      ends_.clear();
+      return done;
+    }
+    const int us = 1000 + 20 * num_tokens + random_.below(500);
+    const Clock::time_point begin =
+        ends_.empty() ? simulator_.now() : std::max(simulator_.now(), ends_.back());
+    ends_.push_back(begin + std::chrono::microseconds(random_.one_in(200) ? 50 * us : us));
+    if (ends_.size() > 2) ends_.pop_front();  // of a step that was given up
+    return done;
+  }
+  using ModelAgent::collect;
+  Result<void> collect(scheduler::StepResult& result) override {
+    if (!ends_.empty()) {
+      const Clock::time_point end = ends_.front();
+      ends_.pop_front();
+      if (end > simulator_.now()) simulator_.pass(end - simulator_.now());
+    }
+    Result<void> done = FakeAgent::collect(result);
+    if (!done) ends_.clear();
+    return done;
+  }
+
+ private:
+  Simulator& simulator_;
+  Random random_;
+  std::deque<Clock::time_point> ends_;  // of the steps under way
+};
+
+}  // namespace lmtp::simulation
