@@ -13,6 +13,10 @@ using testing::kFakeVocabSize;
 
 bool is_near(double a, double b) { return std::abs(a - b) < 1e-3; }
 
+int num_generated_max(const ClientStream& stream, const Sample& sample) {
+  return std::min(stream.max_tokens, testing::kFakeContext - sample.num_prompt);
+}
+
 }  // namespace
 
 void Client::receive(const std::string& line) {
@@ -108,7 +112,7 @@ void Client::check_token(const ClientStream& stream, Sample& sample, const Json&
     sample.expected.clear();
   } else {
     if (sample.expected.empty()) {
-      const int num_left = stream.max_tokens - sample.num_generated();
+      const int num_left = num_generated_max(stream, sample) - sample.num_generated();
       if (num_left <= 0) fail("more tokens than asked for", entry);
       sample.expected = FakeAgent::expected_tokens(sample.tokens, num_left, kFakeVocabSize);
       std::ranges::reverse(sample.expected);
@@ -131,7 +135,7 @@ void Client::check_end(const ClientStream& stream, const Sample& sample, const J
     if (is_last != stream.scored.empty()) fail("the end is not with the last token", entry);
     return;
   }
-  const bool is_full = sample.num_generated() >= stream.max_tokens;
+  const bool is_full = sample.num_generated() >= num_generated_max(stream, sample);
   if (is_last != is_full) fail("the end is not where it should be", entry);
 }
 

@@ -63,7 +63,10 @@ void Client::generate() {
   ClientStream stream;
   Json message;
   set_common(message, stream);
-  const std::vector<TokenId> prompt = draw_prompt(300);
+  std::vector<TokenId> prompt = draw_prompt(300);
+  if (random_.one_in(6)) {  // the context ends it before max_tokens
+    prompt.resize(static_cast<std::size_t>(world_.context_length - random_.between(1, 50)), 1);
+  }
   stream.max_tokens = random_.one_in(4) ? random_.between(1, 200) : random_.between(1, 30);
   const int num_samples = world_.features.samples && random_.one_in(3) ? random_.between(2, 5) : 1;
   Sample sample;
@@ -201,7 +204,7 @@ void Client::backtrack() {
   const std::optional<StreamId> of = find_running();
   if (!of) return;
   ClientStream& stream = live_.at(*of);
-  Json message{{"stream_id", *of}, {"drop", random_.below(12)}};
+  Json message{{"stream_id", *of}, {"drop", random_.below(random_.one_in(3) ? 80 : 12)}};
   const int num = random_.below(4);
   for (int i = 0; i < num; ++i) stream.appended.push_back(random_.below(testing::kFakeVocabSize));
   if (num > 0) message["append"] = stream.appended;
