@@ -1,4 +1,4 @@
-// The simulation as a program: tools/simulate starts it. docs/development.md says what it does.
+// The simulation as a program, which tools/simulate starts: docs/architecture.md, "The simulation".
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
