@@ -75,6 +75,8 @@ class OpenAiAnswer : public GenerationListener {
     std::string arguments = {};  // still to be sent
     bool is_named = false;       // the function that it calls has been sent
     bool is_whole = false;
+
+    bool has_news() const { return !is_named || !arguments.empty(); }
   };
   struct Choice {
     Pending pending;
@@ -279,9 +281,7 @@ std::size_t OpenAiAnswer::num_bytes_of(const Choice& choice) {
 
 bool OpenAiAnswer::has_news(const Choice& choice) {
   return !choice.pending.text.empty() || !choice.reasoning.empty() ||
-         std::ranges::any_of(choice.calls, [](const Call& call) {
-           return !call.is_named || !call.arguments.empty();
-         });
+         std::ranges::any_of(choice.calls, &Call::has_news);
 }
 
 Result<void> OpenAiAnswer::on_step() {
@@ -308,7 +308,7 @@ void OpenAiAnswer::write_calls(Choice& choice, JsonWriter& json) const {
   json.key("tool_calls").begin_array();
   for (std::size_t i = 0; i < choice.calls.size(); ++i) {
     Call& call = choice.calls[i];
-    if (call.is_named && call.arguments.empty()) continue;
+    if (!call.has_news()) continue;
     json.begin_object();
     if (options_.streams) json.field("index", i);
     if (!call.is_named) json.field("id", call.begin.id).field("type", "function");
@@ -329,8 +329,7 @@ void OpenAiAnswer::write_content(Choice& choice, JsonWriter& json) const {
   json.key(options_.streams ? "delta" : "message").begin_object();
   const bool begins = !choice.is_begun;
   if (begins) json.field("role", "assistant");
-  const bool has_calls = std::ranges::any_of(
-      choice.calls, [](const Call& call) { return !call.is_named || !call.arguments.empty(); });
+  const bool has_calls = std::ranges::any_of(choice.calls, &Call::has_news);
   const bool has_text = !choice.pending.text.empty();
   if (has_text || (choice.calls.empty() && choice.reasoning.empty())) {
     json.field("content", choice.pending.text);
