@@ -120,6 +120,7 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
   if (is_known) {
     entry.is_forced = sequence.num_prompt + sequence.num_emitted <= sequence.forced_end;
     entry.is_appended = !entry.is_forced;
+    if (entry.is_forced) ++counters_.num_generated_tokens;
     if (sequence.is_end_withheld || sequence.stops != nullptr) {
       check_stops(sequence, token.token, true);
     }

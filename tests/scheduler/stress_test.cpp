@@ -392,6 +392,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     const FinishReason last = scores ? FinishReason::kStop : FinishReason::kLength;
     ASSERT_EQ(token->finish_reason, ends ? last : FinishReason::kNone) << at->first;
     ++num_events_;
+    num_generated_ += scores || token->is_appended ? 0 : 1;
     if (ends) return end(at->first);
     if (!is_known && !scores) take_forced(stream);
   }
@@ -430,6 +431,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
   int num_events_ = 0;
   int num_failed_ = 0;
   std::int64_t num_forced_ = 0;
+  std::int64_t num_generated_ = 0;  // of those forced, those that were reported as well
 };
 
 TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
@@ -468,6 +470,7 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   EXPECT_GT(num_failed_, 0);
   EXPECT_GT(num_forced_, 0);
   EXPECT_EQ(num_forced_, scheduler().counters().num_forced_tokens);
+  EXPECT_EQ(num_generated_, scheduler().counters().num_generated_tokens);
   // A few are soon those of other adapters.
   if (score_cache_bytes() > 0 && (shape().adapter_blocks == 0 || keeps_all_scores())) {
     EXPECT_GT(scheduler().counters().num_cached_scores, 10);
