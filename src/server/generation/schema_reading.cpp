@@ -37,17 +37,6 @@ std::size_t count(const OrderedJson& schema, const Keywords& keywords) {
       std::ranges::count_if(keywords, [&](std::string_view key) { return schema.contains(key); }));
 }
 
-// What a `$ref` leads to; null: it leads elsewhere, is percent-encoded, or a mistake.
-const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference) {
-  const auto* const text = reference.get_ptr<const std::string*>();
-  if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) return nullptr;
-  try {
-    return &root.at(OrderedJson::json_pointer(text->substr(1)));
-  } catch (const OrderedJson::exception&) {
-    return nullptr;
-  }
-}
-
 bool has(const OrderedJson& schema, const Keywords& keywords) {
   return count(schema, keywords) > 0;
 }
@@ -286,6 +275,16 @@ class Endings {
 };
 
 }  // namespace
+
+const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference) {
+  const auto* const text = reference.get_ptr<const std::string*>();
+  if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) return nullptr;
+  try {
+    return &root.at(OrderedJson::json_pointer(text->substr(1)));
+  } catch (const OrderedJson::exception&) {
+    return nullptr;
+  }
+}
 
 bool can_be_met(const OrderedJson& schema) { return Endings(schema).can_end(schema); }
 

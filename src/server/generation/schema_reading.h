@@ -17,4 +17,7 @@ void read_schema_as_meant(OrderedJson& schema);
 // out only while a stream runs. Any thread.
 bool can_be_met(const OrderedJson& schema);
 
+// What a `$ref` leads to; null: it leads elsewhere, is percent-encoded, or a mistake.
+const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference);
+
 }  // namespace lmtp::server
