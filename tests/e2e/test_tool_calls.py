@@ -253,6 +253,7 @@ def test_from_its_opening_on_a_call_costs_what_a_forced_one_does(server, generat
     automatic, forced = cost(), cost(**named)
     assert automatic == forced
     assert automatic[1]["num_forced_tokens"] == sum(was for _, was in automatic[0]) > 0
+    assert automatic[1]["num_generated_tokens"] == len(automatic[0])
 
 
 def test_lmtp_tells_reasoning_from_what_a_grammar_decides(generate):
