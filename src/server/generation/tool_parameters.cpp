@@ -14,16 +14,11 @@ namespace {
 
 constexpr int kReferencesMax = 16;  // in one another
 
-const OrderedJson* member(const OrderedJson& schema, std::string_view key) {
-  const auto found = schema.find(key);
-  return found == schema.end() ? nullptr : &*found;
-}
-
 JsonTypes types_within(const OrderedJson& root, const OrderedJson& schema, int depth) {
   if (!schema.is_object() || depth > kReferencesMax) return kAnyType;
   JsonTypes types = kAnyType;
   const auto each = [&](std::string_view key, const auto& types_of_one) {
-    const OrderedJson* const list = member(schema, key);
+    const OrderedJson* const list = find_member(schema, key);
     JsonTypes any = 0;
     if (list == nullptr || !list->is_array()) return kAnyType;
     for (const OrderedJson& one : *list) any |= types_of_one(one);
@@ -31,24 +26,24 @@ JsonTypes types_within(const OrderedJson& root, const OrderedJson& schema, int d
   };
   const auto of_branch = [&](const OrderedJson& one) { return types_within(root, one, depth + 1); };
   const auto of_value = [](const OrderedJson& one) { return type_of_json(one.dump()); };
-  if (const OrderedJson* const type = member(schema, "type")) {
+  if (const OrderedJson* const type = find_member(schema, "type")) {
     types &= type->is_array() ? each("type", type_named) : type_named(*type);
   }
   types &= each("enum", of_value) & each("anyOf", of_branch) & each("oneOf", of_branch);
-  if (const OrderedJson* const one = member(schema, "const")) types &= of_value(*one);
-  if (const OrderedJson* const all = member(schema, "allOf")) {
+  if (const OrderedJson* const one = find_member(schema, "const")) types &= of_value(*one);
+  if (const OrderedJson* const all = find_member(schema, "allOf")) {
     for (const OrderedJson& one : *all) types &= of_branch(one);
   }
-  const OrderedJson* const reference = member(schema, "$ref");
+  const OrderedJson* const reference = find_member(schema, "$ref");
   const OrderedJson* const target = reference == nullptr ? nullptr : find_target(root, *reference);
   return target == nullptr ? types : types & of_branch(*target);
 }
 
 // The only ones that a schema lists, where all are strings; empty: any.
 std::vector<std::string> only_texts(const OrderedJson& schema) {
-  const OrderedJson* const one = member(schema, "const");
+  const OrderedJson* const one = find_member(schema, "const");
   if (one != nullptr && one->is_string()) return {*one};
-  const OrderedJson* const values = member(schema, "enum");
+  const OrderedJson* const values = find_member(schema, "enum");
   const bool are_texts = values != nullptr && values->is_array() &&
                          std::ranges::all_of(*values, &OrderedJson::is_string);
   return are_texts ? values->get<std::vector<std::string>>() : std::vector<std::string>();
@@ -66,20 +61,20 @@ class Gathering {
                             "allOf", "anyOf", "oneOf"})) {
       leave();
     }
-    if (const OrderedJson* const reference = member(schema, "$ref")) {
+    if (const OrderedJson* const reference = find_member(schema, "$ref")) {
       const OrderedJson* const target = find_target(to_.root, *reference);
       if (target == nullptr) leave();
       if (target != nullptr) gather(*target, is_sure, depth + 1);
     }
     for (const std::string_view key : {"allOf", "anyOf", "oneOf"}) {
-      const OrderedJson* const branches = member(schema, key);
+      const OrderedJson* const branches = find_member(schema, key);
       if (branches == nullptr || !branches->is_array()) continue;
       const bool is_all = key == "allOf" || branches->size() == 1;
       if (!is_all) leave();
       for (const OrderedJson& one : *branches) gather(one, is_sure && is_all, depth + 1);
     }
     // As the library orders them in JSON.
-    if (const OrderedJson* const properties = member(schema, "properties")) add(*properties);
+    if (const OrderedJson* const properties = find_member(schema, "properties")) add(*properties);
     if (is_sure) require(schema);
   }
 
@@ -100,7 +95,7 @@ class Gathering {
   }
 
   void require(const OrderedJson& schema) {
-    const OrderedJson* const names = member(schema, "required");
+    const OrderedJson* const names = find_member(schema, "required");
     if (names == nullptr || !names->is_array()) return;
     for (const OrderedJson& name : *names) {
       const auto found = std::ranges::find_if(
@@ -150,8 +145,8 @@ const OrderedJson& target_of(const OrderedJson& root, const OrderedJson& schema)
   const OrderedJson* at = &schema;
   for (int i = 0; i < kReferencesMax && at->is_object(); ++i) {
     const OrderedJson* next = nullptr;
-    const OrderedJson* const reference = member(*at, "$ref");
-    const OrderedJson* const all = member(*at, "allOf");
+    const OrderedJson* const reference = find_member(*at, "$ref");
+    const OrderedJson* const all = find_member(*at, "allOf");
     if (reference != nullptr && says_only(*at, {"$ref"})) next = find_target(root, *reference);
     if (all != nullptr && all->is_array() && all->size() == 1 && says_only(*at, {"allOf"})) {
       next = &all->front();
@@ -177,7 +172,7 @@ bool is_plain(const OrderedJson& root, const OrderedJson& schema) {
   if (!target.is_object()) return target == true;
   if (says_only(target, {"type"})) return true;
   for (const std::string_view key : {"anyOf", "oneOf"}) {
-    const OrderedJson* const branches = member(target, key);
+    const OrderedJson* const branches = find_member(target, key);
     if (branches == nullptr || !branches->is_array() || !says_only(target, {key})) continue;
     return std::ranges::all_of(*branches, [&](const OrderedJson& one) {
       return !one.contains(key) && is_plain(root, one);
@@ -190,7 +185,7 @@ bool takes_any_text(const OrderedJson& root, const OrderedJson& schema) {
   if (is_plain(root, schema)) return (types_of(root, schema) & kStringType) != 0;
   const OrderedJson& target = target_of(root, schema);
   for (const std::string_view key : {"anyOf", "oneOf"}) {
-    const OrderedJson* const branches = member(target, key);
+    const OrderedJson* const branches = find_member(target, key);
     if (branches == nullptr || !branches->is_array() || !says_only(target, {key})) continue;
     return std::ranges::any_of(*branches, [&](const OrderedJson& one) {
       return !one.contains(key) && takes_any_text(root, one);
@@ -209,7 +204,7 @@ std::string schema_alone(const OrderedJson& root, const OrderedJson& property) {
     const std::string_view to = std::string_view(text).substr(at + 7);
     is_defined = is_defined && (to.starts_with("\"#/$defs/") || to.starts_with("\"#/definitions/"));
     for (const char* key : {"$defs", "definitions"}) {
-      const OrderedJson* const known = member(root, key);
+      const OrderedJson* const known = find_member(root, key);
       if (known != nullptr) alone.emplace(std::string(key), OrderedJson(*known));
     }
   }

@@ -25,6 +25,7 @@
 #include "context.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/engine/refusals.h"
 #include "mail_sink.h"
 #include "net/client_stream.h"
@@ -40,7 +41,7 @@ namespace beast = boost::beast;
 namespace websocket = boost::beast::websocket;
 using websocket::close_code;
 
-using Clock = std::chrono::steady_clock;
+using Clock = runtime::Clock;
 constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
 // A larger buffer is given back after the message that needed it; any, where the buffers of all
 // connections take more than half of their limit.

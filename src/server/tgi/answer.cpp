@@ -14,6 +14,7 @@
 
 #include "error.h"
 #include "lmtp/base/json_writer.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 #include "lmtp/text/stream_text.h"
@@ -22,7 +23,7 @@
 namespace lmtp::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = runtime::Clock;
 
 // By so much at a time what is held is counted towards what all connections hold.
 constexpr std::size_t kTgiHeldBytesStep = std::size_t{64} << 10;
