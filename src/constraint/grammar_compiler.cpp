@@ -41,16 +41,6 @@ Error as_grammar_error(const Error& error) {
   return {error.code, (is_own ? "" : "grammar: ") + error.message};
 }
 
-// A mask does not tell that what follows is too much for the library.
-Result<void> take_one(const Vocabulary& vocabulary, std::span<const std::uint32_t> mask,
-                      Matcher matcher) {
-  for (TokenId token = 0; token < vocabulary.size(); ++token) {
-    const bool is_allowed = (mask[static_cast<std::size_t>(token) / 32] >> token % 32 & 1U) != 0;
-    if (is_allowed && !vocabulary.is_eos(token)) return matcher.consume(token);
-  }
-  return {};
-}
-
 Compiled compile_for(const std::shared_ptr<const Vocabulary>& vocabulary, const Grammar& grammar) {
   if (grammar.kind == Grammar::Kind::kFree) {
     return std::make_shared<const CompiledGrammar>(vocabulary);
@@ -61,8 +51,7 @@ Compiled compile_for(const std::shared_ptr<const Vocabulary>& vocabulary, const 
   if (!matcher) return as_grammar_error(matcher.error());
   // Computing the first mask refuses grammars that no text matches, and warms the matcher up now.
   std::vector<std::uint32_t> words((static_cast<std::size_t>(vocabulary->size()) + 31) / 32);
-  Result<void> first = matcher->mask(words);
-  if (first) first = take_one(*vocabulary, words, matcher->clone());
+  const Result<void> first = matcher->mask(words);
   if (!first) {
     return Error{ErrorCode::kInvalid, "grammar: has no beginning: " + first.error().message};
   }

@@ -229,22 +229,6 @@ TEST(CompilerTest, AGrammarOutlivesItsCompiler) {
   EXPECT_TRUE(others.draw(*stream, 1, 5).has_ended);
 }
 
-// Any of so many members may come first. Its stream would end at the first token.
-TEST(CompilerTest, WhatIsTooMuchAfterTheFirstTokenIsRefused) {
-  Streams streams;
-  const auto schema_of = [](int num) {
-    std::string members;
-    for (int i = 0; i < num; ++i) {
-      members += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + R"(":{"pattern":"^[a-z]+$"})";
-    }
-    return R"({"type":"object","additionalProperties":false,"properties":{)" + members + "}}";
-  };
-  EXPECT_NE(streams.refusal(Kind::kJsonSchema, schema_of(300)).find("has no beginning: "),
-            std::string::npos);
-  const auto fewer = constrain(streams.grammar(Kind::kJsonSchema, schema_of(200)), {}, nullptr);
-  EXPECT_FALSE(streams.draw(*fewer, 1, 20).error);
-}
-
 // Each ends in an error of a sentence, or is compiled: none takes the process along, or its time.
 TEST(CompilerTest, Bombs) {
   Streams streams(testing::demo(), {.timeout = std::chrono::hours(1)});

@@ -81,9 +81,7 @@ class Turns {
 
   // As an intake does it.
   Result<constraint::ConstrainedStream> begin(const ReplyWishes& wishes) {
-    auto planned = plan_reply(model_, "", wishes);
-    if (!planned) return planned.error();
-    ReplyPlan& plan = *planned;
+    ReplyPlan plan = plan_reply(model_, "", wishes);
     num_tried_ = num_compiled_ = 0;
     auto compiled = compile(*plan.grammar);
     while (plan.retry != nullptr) {
@@ -216,55 +214,6 @@ TEST(CallGrammars, WhatATurnHasFoundOutIsKnownInTheNext) {
   const auto refused = turns.begin({.tools = strict});
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("Unsatisfiable"), std::string::npos);
-}
-
-OfferedFunction wide_function() {
-  OrderedJson properties = OrderedJson::object();
-  for (int i = 0; i < 300; ++i) {
-    properties["p" + std::to_string(i)] = {{"type", "string"},
-                                           {"pattern", "^" + std::to_string(i) + "[a-z]+$"}};
-  }
-  return {"wide", with_fixed_spaces({{"type", "object"},
-                                     {"properties", std::move(properties)},
-                                     {"additionalProperties", false}})};
-}
-
-// No grammar's beginning tells: the library would give up once a call has named the function.
-TEST(CallGrammars, ASchemaThatIsTooMuchForTheLibraryInsideACallIsLoosened) {
-  OfferedTools tools = many_tools(3);
-  tools.functions.push_back(wide_function());
-  const std::string call = hermes_call("wide", R"({"p7": "7a", "p299": [1]})");
-  const std::string other = hermes_call(name_of(1), R"({"other": 1})");
-  Turns turns(hermes_layout());
-  EXPECT_EQ(turns.written(tools, call), call);
-  EXPECT_LE(turns.written(tools, other).size(), other.find("other")) << "these keep theirs";
-  EXPECT_EQ(turns.num_compiled(), 0) << "in the second turn";
-  EXPECT_EQ(turns.num_tried(), 1);
-  // Whose grammar is the same text but for who asks.
-  for (const bool is_strict : {true, false}) {
-    tools.functions.back().is_strict = is_strict;
-    if (!is_strict) tools.choice = Choice::kRequired;
-    const auto refused = turns.begin({.tools = tools});
-    ASSERT_FALSE(refused.ok());
-    EXPECT_NE(refused.error().message.find("has no beginning"), std::string::npos);
-  }
-}
-
-TEST(CallGrammars, ALargeSchemaThatCanBeKeptIsKept) {
-  OfferedTools tools = many_tools(3, Choice::kRequired);
-  tools.functions.push_back(wide_function());
-  auto schema = *parse_ordered_json(tools.functions.back().parameters, "");
-  schema["required"] = OrderedJson::array();
-  for (const auto& [name, property] : schema["properties"].items()) {
-    schema["required"].push_back(name);
-  }
-  tools.functions.back().parameters = schema.dump();
-  const std::string call = hermes_call("wide", R"({"p0": "0a", "p1": "1b", "p2": "x"})");
-  Turns turns(hermes_layout());
-  EXPECT_GT(turns.written(tools, call).size(), call.find("p2"));
-  EXPECT_LE(turns.written(tools, call).size(), call.find("x\""));
-  EXPECT_EQ(turns.num_compiled(), 0);
-  EXPECT_EQ(turns.num_tried(), 1);
 }
 
 // A compiler that takes no more than that many bytes.

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "call_grammar.h"
 #include "lmtp/base/json.h"
-#include "tool_parameters.h"
 
 namespace lmtp::server {
 namespace {
@@ -112,9 +112,8 @@ class TaggedReader final : public ArgumentReader {
     const std::string name = held.substr(at, end - at);
     const auto found = std::ranges::find(parameters_, name, &Parameter::name);
     const bool is_known = found != parameters_.end();
-    is_text_ = as_text < as_json || (text_end.empty() && is_known && found->is_text());
-    types_ = is_known ? found->types : kAnyType;
-    is_json_ = !is_text_ && (!text_end.empty() || (is_known && found->is_json()));
+    is_text_ = as_text < as_json || (text_end.empty() && is_known && found->is_text);
+    is_json_ = !is_text_ && (!text_end.empty() || (is_known && found->is_json));
     held.erase(0, end + (as_text < as_json ? text_end : layout_.argument_name_end).size());
     json += num_arguments_++ > 0 ? ", " : "";
     append_json_string(name, json);
@@ -147,8 +146,8 @@ class TaggedReader final : public ArgumentReader {
       return false;
     }
     if (!is_text_ && !is_json_) {
-      const std::string_view value = std::string_view(held).substr(0, end);
-      is_text_ = !nlohmann::json::accept(value) || (type_of_json(value) & types_) == 0;
+      is_text_ =
+          !nlohmann::json::accept(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(end));
       if (is_text_) json += '"';
     }
     append(std::string_view(held).substr(0, end), json);
@@ -175,7 +174,6 @@ class TaggedReader final : public ArgumentReader {
   bool in_value_ = false;
   bool is_text_ = false;
   bool is_json_ = false;
-  JsonTypes types_ = kAnyType;  // of the value
 };
 
 // Values that Python or Gemma write, as JSON.
@@ -395,7 +393,7 @@ std::unique_ptr<ArgumentReader> make_argument_reader(const text::CallLayout& lay
                                                      const OfferedFunction& function) {
   switch (layout.arguments) {
     case text::CallLayout::Arguments::kTagged:
-      return std::make_unique<TaggedReader>(layout, parameters_of(function).each);
+      return std::make_unique<TaggedReader>(layout, parameters_of(function));
     case text::CallLayout::Arguments::kPython:
     case text::CallLayout::Arguments::kLoose:
       return std::make_unique<NamedReader>(layout);

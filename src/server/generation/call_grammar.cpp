@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -12,12 +11,22 @@
 #include "lmtp/base/json.h"
 #include "lmtp/constraint/schema_forms.h"
 #include "lmtp/text/stream_text.h"
-#include "tool_parameters.h"
 
 namespace lmtp::server {
 namespace {
 
 using Arguments = text::CallLayout::Arguments;
+
+bool has_type(const OrderedJson& schema, const char* type) {
+  const auto found = schema.find("type");
+  return found != schema.end() && *found == type;
+}
+
+bool is_enum_of_texts(const OrderedJson& schema) {
+  const auto values = schema.find("enum");
+  return values != schema.end() && values->is_array() && !values->empty() &&
+         std::ranges::all_of(*values, [](const OrderedJson& value) { return value.is_string(); });
+}
 
 // Those that a schema lists, where none is an array or an object; empty: any.
 std::vector<OrderedJson> only_values(const OrderedJson& schema) {
@@ -39,23 +48,18 @@ bool has_bounds(const OrderedJson& schema) {
   return std::ranges::any_of(kBounds, [&](const char* key) { return schema.contains(key); });
 }
 
-constexpr int kValueDepthMax = 16;  // of schemas in one another
+// Whether a value may be told to be no string by its schema alone.
+bool is_never_text(const OrderedJson& schema) {
+  const auto type = schema.find("type");
+  if (type == schema.end()) return false;
+  if (type->is_string()) return *type != "string";
+  return type->is_array() && std::ranges::find(*type, OrderedJson("string")) == type->end();
+}
 
 constexpr std::string_view kFixedSpaces =
     R"({"whitespace_flexible":false,"item_separator":", ","key_separator":": "})";
 
 std::string as_lark(const std::string& schema) { return " %json " + schema; }
-// That it is no more than this text.
-std::string as_regex(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x80 ? std::string{'\\', 'x', kHex[byte >> 4U], kHex[byte & 15U]}
-                       : std::string(1, c);
-  }
-  return out;
-}
 std::string in_quotes(std::string_view text) {
   std::string out = " ";
   append_json_string(text, out);
@@ -98,17 +102,6 @@ class LarkWriter {
     return start + "\n" + rules_;
   }
 
-  std::string write_arguments(const OfferedFunction& function) {
-    std::string start = "start:";
-    for (const text::CallLayout& layout : layout_.calls) {
-      start += (&layout == layout_.calls.data() ? " (" : " |") + arguments(layout, function);
-    }
-    return start + ") \")\"\n" + rules_;  // they may be empty
-  }
-
-  // Whether all that it has written does.
-  bool keeps_schemas() const { return keeps_schemas_; }
-
  private:
   using Layout = text::CallLayout;
 
@@ -134,13 +127,10 @@ class LarkWriter {
   std::string arguments(const Layout& layout, const OfferedFunction& function);
   std::string tagged(const Layout& layout, const OfferedFunction& function);
   std::string argument(const Layout& layout, const Parameter& parameter, bool keeps_schema);
-  std::string text_before(const std::string& end, const std::string& other_than = "");
+  std::string text_before(const std::string& end);
   // name=value, ... or {name:value,...}
   std::string named(const Layout& layout, const OfferedFunction& function);
-  // A value of a schema within `root`.
-  std::string value(const Layout& layout, const OrderedJson& root, const OrderedJson& schema,
-                    int depth = 0);
-  std::string any_of_types(const Layout& layout, JsonTypes types);
+  std::string value_of(const Layout& layout, const Parameter& parameter, const std::string& id);
   std::string scalar(const Layout& layout, const OrderedJson& value);
   void add_values(const Layout& layout, const std::string& id);
 
@@ -148,7 +138,6 @@ class LarkWriter {
   const OfferedTools& tools_;
   const tokenizer::Tokenizer* const tokenizer_;
   std::string rules_;
-  bool keeps_schemas_ = true;
   std::unordered_map<std::string, std::string> names_;     // of rules, by what they are
   std::unordered_map<std::string, std::string> literals_;  // by their texts
 };
@@ -237,33 +226,17 @@ bool is_told_apart(const text::CallLayout& layout, const std::string& name) {
           name.find(layout.string_name_end.front()) == std::string::npos);
 }
 
-// Whether argument() lets no other values through than those of the schema.
-bool keeps(const text::CallLayout& layout, const OrderedJson& root, const Parameter& parameter) {
-  if (!parameter.texts.empty()) return says_only(parameter.value, {"type", "enum", "const"});
-  if (parameter.is_json()) return !parameter.schema.empty();
-  if (is_plain(root, parameter.value)) return true;
-  const bool is_either = !parameter.is_text() && !layout.string_name_end.empty();
-  return is_either && !parameter.schema.empty() && takes_any_text(root, parameter.value);
-}
-
 // The required ones and any of the others, in the order of the schema.
 std::string LarkWriter::tagged(const Layout& layout, const OfferedFunction& function) {
   std::string body;
   std::string any;
-  const Parameters parameters = parameters_of(function);
-  keeps_schemas_ = keeps_schemas_ && parameters.is_whole;
-  for (const Parameter& parameter : parameters.each) {
-    if (!is_told_apart(layout, parameter.name)) {
-      keeps_schemas_ = keeps_schemas_ && !parameter.is_required;
-      continue;
-    }
+  for (const Parameter& parameter : parameters_of(function)) {
+    if (!is_told_apart(layout, parameter.name)) continue;
     const std::string one = rule(argument(layout, parameter, !function.is_loose));
-    keeps_schemas_ = keeps_schemas_ && keeps(layout, parameters.root, parameter);
     body += one + (parameter.is_required && !function.is_loose ? "" : "?");
     any += (any.empty() ? "" : " |") + one;
   }
   if (layout.argument_separator.empty() || any.empty()) return body;
-  keeps_schemas_ = keeps_schemas_ && std::ranges::none_of(parameters.each, &Parameter::is_required);
   any = rule(any);  // in any order
   return " (" + any + " (" + literal(layout.argument_separator) + any + ")*)?";
 }
@@ -272,134 +245,85 @@ std::string LarkWriter::argument(const Layout& layout, const Parameter& paramete
                                  bool keeps_schema) {
   const std::string any_json = as_lark("{\"x-guidance\":" + std::string(kFixedSpaces) + "}");
   const std::string end = literal(layout.argument_end);
-  const bool has_schema = keeps_schema && !parameter.schema.empty();
-  const std::string json = has_schema ? as_lark(parameter.schema) : rule(any_json);
   std::string value;
   if (keeps_schema && !parameter.texts.empty()) {
     for (const std::string& text : parameter.texts) {
       value += (value.empty() ? " (" : " |") + literal(text + layout.argument_end);
     }
     value += ')';
-  } else if (parameter.is_json()) {
-    value = json + end;
+  } else if (parameter.is_json) {
+    const bool has_schema = keeps_schema && !parameter.schema.empty();
+    value = (has_schema ? as_lark(parameter.schema) : rule(any_json)) + end;
   } else {
-    value = text_before(layout.argument_end, layout.text_begin);
-    if (!layout.text_begin.empty()) {
-      value = " (" + value + " |" + literal(layout.text_begin) +
-              text_before(layout.text_end + layout.argument_end) + ")";
-    }
+    value = text_before(layout.argument_end);
   }
   const std::string begin = literal(layout.argument_begin + parameter.name);
   std::string as_text = begin + literal(layout.string_name_end) + value;
   const std::string as_json = begin + literal(layout.argument_name_end);
   if (layout.string_name_end.empty()) return as_json + value;
-  if (parameter.is_text()) return as_text;
-  if (parameter.is_json()) return as_json + value;
-  return as_text + " |" + as_json + json + end;  // it may be either
+  if (parameter.is_text) return as_text;
+  if (parameter.is_json) return as_json + value;
+  return as_text + " |" + as_json + rule(any_json) + end;  // it may be either
 }
 
 // Any text up to this one, and this one. A special token ends it by itself: none of its bytes is
-// text. other_than: what the text does not begin with; empty: anything.
-std::string LarkWriter::text_before(const std::string& end, const std::string& other_than) {
-  std::string any = " /(?s:.*)/";
-  if (!other_than.empty()) {
-    const auto [found, is_new] =
-        names_.try_emplace("TEXT:" + other_than, " TEXT_" + std::to_string(names_.size()));
-    const std::string excluded = R"( & ~/(?s:)" + as_regex(other_than) + ".*)/";
-    if (is_new) add(found->second.substr(1), any + excluded);
-    any = found->second;
-  }
+// text.
+std::string LarkWriter::text_before(const std::string& end) {
   const std::string closing = literal(end);
-  if (closing.starts_with(" <[")) return rule(any) + closing;
-  return rule(any, "[suffix=" + in_quotes(end).substr(1) + "]");
+  if (closing.starts_with(" <[")) return rule(" /(?s:.*)/") + closing;
+  return rule(" /(?s:.*)/", "[suffix=" + in_quotes(end).substr(1) + "]");
 }
 
 // In the order of the schema, the required ones and any of the others.
 std::string LarkWriter::named(const Layout& layout, const OfferedFunction& function) {
-  const Parameters parameters = parameters_of(function);
-  keeps_schemas_ = keeps_schemas_ && parameters.is_whole;
+  std::vector<Parameter> parameters = parameters_of(function);
+  if (function.is_loose) {
+    for (Parameter& parameter : parameters) parameter.schema.clear();
+  }
   const bool is_python = layout.arguments == Arguments::kPython;
   const std::string comma = is_python ? R"( ", ")" : R"( ",")";
+  const std::string id = std::to_string(&layout - layout_.calls.data());
   std::string first;  // nothing is written yet
   std::string more;   // a comma goes before the next one
   bool is_optional = true;
-  for (auto at = parameters.each.rbegin(); at != parameters.each.rend(); ++at) {
+  for (auto at = parameters.rbegin(); at != parameters.rend(); ++at) {
     const bool is_name = !at->name.empty() && std::ranges::all_of(at->name, [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
     });
-    if (!is_name) keeps_schemas_ = keeps_schemas_ && !at->is_required;
     if (!is_name) continue;
-    const std::string one = rule(literal(at->name + (is_python ? "=" : ":")) +
-                                 (function.is_loose ? any_of_types(layout, at->types)
-                                                    : value(layout, parameters.root, at->value)));
+    const std::string one =
+        rule(literal(at->name + (is_python ? "=" : ":")) + value_of(layout, *at, id));
     is_optional = is_optional && !at->is_required;
     first = rule(one + more + (at->is_required || first.empty() ? "" : " |" + first));
     const std::string with = comma + one;
     more = rule((at->is_required ? with : " (" + with + ")?") + more);
   }
   if (first.empty()) return is_python ? "" : R"( "{}")";
+  if (names_.try_emplace("values_" + id).second) add_values(layout, id);
   const std::string body = is_optional ? " (" + first + ")?" : first;
   return is_python ? body : R"( "{")" + body + R"( "}")";
 }
 
-std::string LarkWriter::value(const Layout& layout, const OrderedJson& root,
-                              const OrderedJson& given, int depth) {
-  const OrderedJson& schema = target_of(root, given);
-  const JsonTypes types = types_of(root, schema);
-  if (is_plain(root, schema)) return any_of_types(layout, types);
-  if (!schema.is_object() || depth > kValueDepthMax) {
-    keeps_schemas_ = false;
-    return any_of_types(layout, types);
-  }
+std::string LarkWriter::value_of(const Layout& layout, const Parameter& parameter,
+                                 const std::string& id) {
+  const bool is_python = layout.arguments == Arguments::kPython;
+  const auto schema = parse_ordered_json(parameter.schema, "schema");
   std::string only;
-  for (const OrderedJson& value : only_values(schema)) {
+  for (const OrderedJson& value : only_values(schema ? *schema : OrderedJson())) {
     only += (only.empty() ? " (" : " |") + scalar(layout, value);
   }
-  if (!only.empty()) {
-    keeps_schemas_ = keeps_schemas_ && says_only(schema, {"type", "enum", "const"});
-    return only + ")";
+  if (!only.empty()) return only + ")";
+  if (parameter.is_text) return " text_value_" + id;
+  const bool is_number = parameter.type == "integer" || parameter.type == "number";
+  if (is_number && schema && has_bounds(*schema)) return as_lark(parameter.schema);
+  if (parameter.type == "integer") return " /-?(0|[1-9][0-9]{0,17})/";
+  if (parameter.type == "number") return " number_" + id;
+  if (parameter.type == "boolean") {
+    return is_python ? R"( ("True" | "False"))" : R"( ("true" | "false"))";
   }
-  if ((types & ~type_named("number")) == 0 && has_bounds(schema)) {
-    const std::string alone = schema_alone(root, schema);
-    if (!alone.empty()) return as_lark(alone);
-  }
-  for (const char* key : {"anyOf", "oneOf"}) {
-    if (!schema.contains(key) || !schema[key].is_array() || schema[key].empty()) continue;
-    if (!says_only(schema, {key})) continue;
-    for (const OrderedJson& one : schema[key]) {
-      only += (only.empty() ? " (" : " |") + value(layout, root, one, depth + 1);
-    }
-    return only + ")";
-  }
-  const auto items = schema.find("items");
-  if (types == type_named("array") && items != schema.end()) {
-    keeps_schemas_ = keeps_schemas_ && says_only(schema, {"type", "items"});
-    const std::string one = rule(value(layout, root, *items, depth + 1));
-    const std::string comma = layout.arguments == Arguments::kPython ? R"( ", ")" : R"( ",")";
-    return rule(R"( "[" ()" + one + " (" + comma + one + R"()*)? "]")");
-  }
-  keeps_schemas_ = false;
-  return any_of_types(layout, types);
-}
-
-std::string LarkWriter::any_of_types(const Layout& layout, JsonTypes types) {
-  const bool is_python = layout.arguments == Arguments::kPython;
-  const std::string id = std::to_string(&layout - layout_.calls.data());
-  if (names_.try_emplace("values_" + id).second) add_values(layout, id);
-  if (types == kAnyType) return " value_" + id;
-  if ((types & type_named("number")) == type_named("number")) types &= ~type_named("integer");
-  const std::string of_each[] = {" text_value_" + id,
-                                 is_python ? R"( "None")" : R"( "null")",
-                                 is_python ? R"( "True" | "False")" : R"( "true" | "false")",
-                                 " /-?(0|[1-9][0-9]{0,17})/",
-                                 " number_" + id,
-                                 " list_" + id,
-                                 " object_" + id};
-  std::string any;
-  for (std::size_t i = 0; i < std::size(of_each); ++i) {
-    if ((types >> i & 1) != 0) any += (any.empty() ? " (" : " |") + of_each[i];
-  }
-  return any.empty() ? " value_" + id : any + ")";
+  if (parameter.type == "array") return " list_" + id;
+  if (parameter.type == "object") return " object_" + id;
+  return " value_" + id;
 }
 
 std::string LarkWriter::scalar(const Layout& layout, const OrderedJson& value) {
@@ -472,18 +396,39 @@ GrammarTriggers call_triggers(const text::ReplyLayout& layout, const OfferedTool
   return triggers;
 }
 
+std::vector<Parameter> parameters_of(const OfferedFunction& function) {
+  std::vector<Parameter> parameters;
+  const auto schema = parse_ordered_json(function.parameters, "parameters");
+  if (!schema || !schema->is_object()) return parameters;
+  const auto properties = schema->find("properties");
+  if (properties == schema->end() || !properties->is_object()) return parameters;
+  const auto required = schema->find("required");
+  for (const auto& [name, property] : properties->items()) {
+    Parameter parameter{.name = name};
+    parameter.is_required = required != schema->end() && required->is_array() &&
+                            std::ranges::find(*required, OrderedJson(name)) != required->end();
+    if (property.is_object()) {
+      if (is_enum_of_texts(property)) {
+        for (const OrderedJson& text : property["enum"]) parameter.texts.push_back(text);
+      }
+      parameter.is_text = has_type(property, "string") || !parameter.texts.empty();
+      parameter.is_json = !parameter.is_text && is_never_text(property);
+      const auto type = property.find("type");
+      if (type != property.end() && type->is_string()) parameter.type = *type;
+      // References are to the function's schema.
+      OrderedJson fixed = property;
+      fixed.emplace("x-guidance", OrderedJson::parse(kFixedSpaces));
+      parameter.schema = fixed.dump();
+      if (parameter.schema.find("\"$ref\"") != std::string::npos) parameter.schema.clear();
+    }
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
 Grammar make_call_grammar(const text::ReplyLayout& layout, const OfferedTools& tools,
                           const tokenizer::Tokenizer* tokenizer) {
   return {Grammar::Kind::kLark, LarkWriter(layout, tools, tokenizer).write()};
-}
-
-ArgumentGrammar make_argument_grammar(const text::ReplyLayout& layout,
-                                      const OfferedFunction& function,
-                                      const tokenizer::Tokenizer* tokenizer) {
-  const OfferedTools none;
-  LarkWriter writer(layout, none, tokenizer);
-  std::string text = writer.write_arguments(function);
-  return {{Grammar::Kind::kLark, std::move(text)}, writer.keeps_schemas()};
 }
 
 }  // namespace lmtp::server

@@ -33,15 +33,6 @@ inline const std::string& end_of_name(const text::CallLayout& layout) {
 Grammar make_call_grammar(const text::ReplyLayout& layout, const OfferedTools& tools,
                           const tokenizer::Tokenizer* tokenizer);
 
-// For the arguments of calls of this function alone, in any of the layout's forms.
-struct ArgumentGrammar {
-  Grammar grammar;
-  bool keeps_schema = true;  // it lets no others through than the function's schema
-};
-ArgumentGrammar make_argument_grammar(const text::ReplyLayout& layout,
-                                      const OfferedFunction& function,
-                                      const tokenizer::Tokenizer* tokenizer);
-
 // How a model is made to write a call of which it is not known how it does by itself.
 text::CallLayout json_layout();
 
@@ -60,5 +51,18 @@ std::string with_fixed_spaces(OrderedJson schema);
 std::string with_fixed_spaces(const std::string&) = delete;  // which is no text of one
 // The same of a text; of one that is no schema any object's.
 std::string schema_with_fixed_spaces(const std::string& text);
+
+// A parameter of a function that tags or Python write one by one, in the order of its schema.
+struct Parameter {
+  std::string name;
+  bool is_required = false;
+  // A string alone: it is written as it is. Neither of both: it is a string where it is no JSON.
+  bool is_text = false;
+  bool is_json = false;
+  std::vector<std::string> texts = {};  // the only ones; empty: any
+  std::string type = {};                // the schema's; empty: it names none, or several
+  std::string schema = {};  // with fixed spaces; empty: it can't be told apart from the function's
+};
+std::vector<Parameter> parameters_of(const OfferedFunction& function);
 
 }  // namespace lmtp::server

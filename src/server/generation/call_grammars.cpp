@@ -14,8 +14,6 @@ namespace {
 constexpr std::chrono::seconds kTriesMax{5};  // then the names alone are tried
 constexpr std::size_t kEachNumMax = 64;       // so that other grammars stay known
 constexpr std::size_t kLoggedMax = 16;        // names
-// A schema that is shorter has too few members at one place to be too much for the library there.
-constexpr std::size_t kLargeBytes = 2000;
 
 }  // namespace
 
@@ -45,10 +43,9 @@ Grammar CallGrammars::written() const {
   return grammar;
 }
 
-Grammar CallGrammars::grammar() {
-  auto instead = compiler_ != nullptr ? compiler_->stand_in(all_) : std::nullopt;
-  if (tools_.is_forced() && instead && instead->text != all_.text) instead.reset();
-  is_from_before_ = instead.has_value();
+Grammar CallGrammars::grammar() const {
+  const bool may_be_loose = tools_.choice == OfferedTools::Choice::kAuto;
+  auto instead = may_be_loose && compiler_ != nullptr ? compiler_->stand_in(all_) : std::nullopt;
   if (!instead) return all_;
   if (instead->kind != Grammar::Kind::kLark) return unconstrained();
   instead->triggers = triggers_;
@@ -57,38 +54,19 @@ Grammar CallGrammars::grammar() {
 
 std::optional<Grammar> CallGrammars::next(bool has_compiled) {
   const bool is_trial = stage_ == Stage::kEach;
-  if (is_trial && !has_compiled) {
-    if (!may_loosen(tools_.functions[at_])) return std::nullopt;  // it is refused
-    loosen(tools_.functions[at_]);
+  if (has_compiled && !is_trial) {
+    if (stage_ != Stage::kAll && compiler_ != nullptr) compiler_->set_stand_in(all_, last_);
+    return std::nullopt;
   }
+  if (is_trial && !has_compiled) loosen(tools_.functions[at_]);
   if (is_trial) ++at_;
-  if (is_trial || !has_compiled) return fewer();
-  if (stage_ == Stage::kAll) {
-    tries_large_ = true;
-    if (is_from_before_ || std::ranges::none_of(tools_.functions, [&](const auto& function) {
-          return is_tried(function);
-        })) {
-      return std::nullopt;
-    }
-    return last_ = each();
-  }
-  if (compiler_ != nullptr) compiler_->set_stand_in(all_, last_);
-  return std::nullopt;
-}
-
-// What is compiled next. Nothing: the last one was refused, and with it the request.
-std::optional<Grammar> CallGrammars::fewer() {
   const bool is_late = Clock::now() - begin_ > kTriesMax;
   switch (stage_) {
     case Stage::kAll:
-      if (tools_.is_forced()) break;
-      [[fallthrough]];
     case Stage::kEach:
-      if (is_late && tries_large_) at_ = tools_.functions.size();
-      if (!is_late || tries_large_) return last_ = each();
+      if (!is_late) return last_ = each();
       [[fallthrough]];
     case Stage::kSome:
-      if (tools_.is_forced()) break;
       stage_ = Stage::kNames;
       for (OfferedFunction& function : tools_.functions) loosen(function);
       return last_ = loosened();
@@ -104,18 +82,8 @@ std::optional<Grammar> CallGrammars::fewer() {
   return std::nullopt;
 }
 
-bool CallGrammars::may_loosen(const OfferedFunction& function) const {
-  return !function.is_strict && !tools_.is_forced();
-}
-
-// Alone.
-bool CallGrammars::is_tried(const OfferedFunction& function) const {
-  if (function.is_loose) return false;
-  return tries_large_ ? function.parameters.size() >= kLargeBytes : may_loosen(function);
-}
-
 void CallGrammars::loosen(OfferedFunction& function) {
-  if (!may_loosen(function) || std::exchange(function.is_loose, true)) return;
+  if (function.is_strict || std::exchange(function.is_loose, true)) return;
   names_.push_back(function.name);
 }
 
@@ -132,12 +100,12 @@ Grammar CallGrammars::loosened() {
 }
 
 Grammar CallGrammars::each() {
-  while (at_ < tools_.functions.size() && !is_tried(tools_.functions[at_])) ++at_;
+  while (at_ < tools_.functions.size() && tools_.functions[at_].is_strict) ++at_;
   stage_ = Stage::kEach;
-  if (at_ < tools_.functions.size() && num_tried_++ < kEachNumMax) {
-    return make_argument_grammar(*layout_, tools_.functions[at_], tokenizer_.get()).grammar;
+  if (at_ < std::min(tools_.functions.size(), kEachNumMax)) {
+    return Grammar{Grammar::Kind::kJsonSchema, tools_.functions[at_].parameters};
   }
-  for (; at_ < tools_.functions.size() && !tries_large_; ++at_) loosen(tools_.functions[at_]);
+  for (; at_ < tools_.functions.size(); ++at_) loosen(tools_.functions[at_]);
   stage_ = Stage::kSome;
   return loosened();
 }

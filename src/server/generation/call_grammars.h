@@ -19,9 +19,7 @@ namespace lmtp::server {
 
 // The grammar of a chat's calls, with as many of the tools' schemas as can be compiled: all of
 // them; without those that cannot be compiled alone; the names alone; none at all, where no tool is
-// strict. A large one is also tried alone where all are compiled together: that looks at no more
-// than what a reply begins with. Where calls are forced, all are kept or the request is refused.
-// What was found so is kept by the model's compiler, and is first the next time.
+// strict. What was found so is kept by the model's compiler, and is first the next time.
 class CallGrammars final : public GrammarRetry {
  public:
   // content: what the text is that is no call, by a schema. REQUIRES: the model has a tokenizer.
@@ -29,8 +27,8 @@ class CallGrammars final : public GrammarRetry {
                const registry::ReadyModel& model, std::optional<Grammar> content,
                std::optional<GrammarTriggers> triggers);
 
-  // The first to compile. Is called once.
-  Grammar grammar();
+  // The first to compile.
+  Grammar grammar() const;
   std::optional<Grammar> next(bool has_compiled) override;
 
  private:
@@ -38,12 +36,9 @@ class CallGrammars final : public GrammarRetry {
   enum class Stage { kAll, kEach, kSome, kNames, kNothing };
 
   Grammar written() const;
-  bool may_loosen(const OfferedFunction& function) const;
-  bool is_tried(const OfferedFunction& function) const;
   void loosen(OfferedFunction& function);
   Grammar loosened();
   Grammar each();
-  std::optional<Grammar> fewer();
   Grammar unconstrained() const;
 
   const std::shared_ptr<const text::ReplyLayout> layout_;
@@ -57,10 +52,7 @@ class CallGrammars final : public GrammarRetry {
   const Grammar all_;
   Grammar last_;  // that was given out
   Stage stage_ = Stage::kAll;
-  bool is_from_before_ = false;  // the first to compile is what was found in another turn
-  bool tries_large_ = false;     // alone, and no others
-  std::size_t at_ = 0;           // the function whose schema is tried
-  std::size_t num_tried_ = 0;
+  std::size_t at_ = 0;              // the function whose schema is tried
   std::vector<std::string> names_;  // of those that have become loose
 };
 

@@ -102,7 +102,7 @@ class Planner {
     if (has_begun) layout_.content_begin.clear();
   }
 
-  Result<ReplyPlan> plan() && {
+  ReplyPlan plan() && {
     OfferedTools tools = wishes_.tools.value_or(OfferedTools());
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
     if (is_auto && !constraint::grammar_support()) tools.functions.clear();
@@ -121,7 +121,6 @@ class Planner {
           {model_.name});
     }
     if (!tools.functions.empty() && !layout_.calls.empty() && has_room) {
-      if (auto kept = check_strict(tools); !kept) return kept.error();
       add_calls(tools);
     } else if (layout_.reasoning || !layout_.dropped.empty()) {
       read_by_layout({}, {});
@@ -131,19 +130,6 @@ class Planner {
   }
 
  private:
-  Result<void> check_strict(const OfferedTools& tools) const {
-    for (const OfferedFunction& function : tools.functions) {
-      if (!function.is_strict) continue;
-      if (make_argument_grammar(layout_, function, model_.tokenizer->get()).keeps_schema) continue;
-      return Error{ErrorCode::kInvalid,
-                   "tools: '" + function.name +
-                       "' is strict, and in the form in which this model writes calls not all of "
-                       "its schema can be kept; allowed are parameters of plain types, listed "
-                       "values, arrays and unions of these, or strict: false"};
-    }
-    return {};
-  }
-
   void add_calls(const OfferedTools& tools) {
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
     GrammarTriggers triggers;
@@ -159,7 +145,7 @@ class Planner {
     auto grammars = std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_),
                                                    tools, model_, wishes_.grammar, for_grammar);
     plan_.grammar = grammars->grammar();
-    plan_.retry = std::move(grammars);
+    if (is_auto) plan_.retry = std::move(grammars);
     read_by_layout(tools, triggers);
   }
 
@@ -210,8 +196,8 @@ bool opens_reasoning(const ReplyLayout& layout, std::string_view prompt) {
   return reasoning_of(layout, prompt, {}).in_reasoning;
 }
 
-Result<ReplyPlan> plan_reply(const registry::ReadyModel& model, std::string_view prompt,
-                             const ReplyWishes& wishes) {
+ReplyPlan plan_reply(const registry::ReadyModel& model, std::string_view prompt,
+                     const ReplyWishes& wishes) {
   return Planner(model, prompt, wishes).plan();
 }
 

@@ -2,8 +2,6 @@
 // without `type` takes any number, and an object may have members that the schema does not name.
 #pragma once
 
-#include <string_view>
-
 #include "lmtp/base/json.h"
 
 namespace lmtp::server {
@@ -11,18 +9,12 @@ namespace lmtp::server {
 // In place: where object keywords stand and nothing says of what type the value is, it is an
 // object; and an object with `properties` and without `additionalProperties` has no other members,
 // where that leaves a schema's parts compatible: not inside `allOf`, and not where other keywords,
-// from a `$ref`
-// to this schema or from around it, may name members as well. Any thread.
+// from a
+// `$ref` to this schema or from around it, may name members as well. Any thread.
 void read_schema_as_meant(OrderedJson& schema);
 
 // False: each value would have one of the same schema inside, without end, which llguidance finds
 // out only while a stream runs. Any thread.
 bool can_be_met(const OrderedJson& schema);
-
-// null: there is none.
-const OrderedJson* find_member(const OrderedJson& object, std::string_view key);
-
-// What a `$ref` leads to; null: it leads elsewhere, is percent-encoded, or a mistake.
-const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference);
 
 }  // namespace lmtp::server

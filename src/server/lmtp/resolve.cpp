@@ -106,10 +106,8 @@ Result<Encoded> resolve_parsed(protocol::GenerateMessage& message, WaitingOperat
   std::string rendered;
   Result<Encoded> resolved = resolve_chat(*message.chat, model, &rendered);
   if (!resolved) return resolved;
-  auto planned = plan_reply(model, rendered, *wishes);
-  if (!planned) return planned.error();
   ReplyPlan& plan = waiting.plan;
-  plan = *std::move(planned);
+  plan = plan_reply(model, rendered, *wishes);
   resolved->grammar = std::exchange(plan.grammar, std::nullopt);
   resolved->retry = std::move(plan.retry);
   if (wishes->tools && !wishes->grammar) {
