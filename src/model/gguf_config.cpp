@@ -19,7 +19,9 @@ namespace {
 
 // Of the family's keys, those that need no look: they repeat what the tensors say, or are notes.
 constexpr std::string_view kIgnoredKeys[] = {"vocab_size", "tensor_data_layout",
-                                             "rope.scaling.finetuned"};
+                                             "rope.scaling.finetuned",
+                                             // images'
+                                             "rope.dimension_sections", "n_deepstack_layers"};
 // Keys that change what a model computes where they are not these values.
 struct OnlyValue {
   std::string_view key;
@@ -38,22 +40,23 @@ constexpr std::string_view kEndKeys[] = {
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 constexpr double kControlToken = 3;
 constexpr std::int64_t kRotaryTableMax = 1 << 16;
-// Gemma 2 27B divides scores by another width than a head's, as llama.cpp knows it by its layers.
-constexpr std::int64_t kGemma27Layers = 46;
+// Gemma 2 and 3 27B divide scores by another width than a head's, as llama.cpp knows it by their
+// layers.
+constexpr std::int64_t kGemma27Layers[] = {46, 62};
 
 class Converter {
  public:
   Converter(const gguf::GgufFile& file, const GgufFamily& family) : file_(file), family_(family) {}
 
   Result<Json> run() {
-    if (family_.architecture == "gpt2") {
+    json_["model_type"] = family_.model_type;
+    if (family_.architecture == "gpt2" || family_.architecture == "starcoder") {
       read_gpt2();
     } else {
       read_sizes();
       read_rotary();
       read_rest();
     }
-    json_["model_type"] = family_.model_type;
     json_["tie_word_embeddings"] = file_.find_tensor("output.weight") == nullptr;
     if (const gguf::Tensor* embedding = file_.find_tensor("token_embd.weight")) {
       json_["vocab_size"] = embedding->shape.front();
@@ -138,6 +141,7 @@ class Converter {
     size("attention.head_count", "n_head");
     size("feed_forward_length", "n_inner");
     number("attention.layer_norm_epsilon", "layer_norm_epsilon");
+    if (const auto heads = find_size("attention.head_count_kv")) json_["multi_query"] = *heads == 1;
   }
 
   void read_sizes() {
@@ -156,15 +160,25 @@ class Converter {
              "supported");
     }
     number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-    number("attention.layer_norm_epsilon", "layer_norm_eps");
+    if (const auto epsilon = find_number("attention.layer_norm_epsilon")) {
+      for (const char* key : {"layer_norm_eps", "norm_epsilon", "norm_eps"}) json_[key] = *epsilon;
+    }
   }
 
   void read_rotary() {
     const bool is_neox = family_.architecture == "gptneox";
     number("rope.freq_base", is_neox ? "rotary_emb_base" : "rope_theta");
+    if (const auto sliding = find_number("rope.freq_base_swa")) {  // of layers with a window
+      if (family_.architecture == "gemma3") {
+        json_["rope_local_base_freq"] = *sliding;
+      } else if (json_.value("rope_theta", 0.0) != *sliding) {
+        refuse("'" + full("rope.freq_base_swa") + "' differs from '" + full("rope.freq_base") +
+               "', which is not supported here");
+      }
+    }
     const std::int64_t head_dim = gguf_head_dim(file_, family_);
     const auto turned = find_size("rope.dimension_count");
-    if (turned && head_dim > 0 && (is_neox || *turned != head_dim)) {
+    if (turned && head_dim > 0) {
       json_[is_neox ? "rotary_pct" : "partial_rotary_factor"] =
           static_cast<double>(*turned) / static_cast<double>(head_dim);
     } else if (is_neox) {
@@ -242,25 +256,49 @@ class Converter {
 
   void read_rest() {
     const auto has = [&](const char* tensor) { return file_.find_tensor(tensor) != nullptr; };
-    json_["attention_bias"] = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
-    json_["mlp_bias"] = has("blk.0.ffn_gate.bias");
-    if (family_.architecture == "phi3" || family_.architecture == "gemma2") {
-      const auto window = find_size("attention.sliding_window");
-      if (window) json_["sliding_window"] = *window;
+    const bool has_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
+    for (const char* key : {"attention_bias", "use_bias", "use_qkv_bias"}) json_[key] = has_bias;
+    json_["attention_out_bias"] = has("blk.0.attn_output.bias");
+    json_["mlp_bias"] = has("blk.0.ffn_up.bias");
+    read_windows();
+    if (family_.architecture == "granite") {
+      number("attention.scale", "attention_multiplier");
+      number("embedding_scale", "embedding_multiplier");
+      number("residual_scale", "residual_multiplier");
+      number("logit_scale", "logits_scaling");
     }
-    if (family_.architecture == "gemma2") {
+    if (family_.model_type == "cohere" || family_.model_type == "cohere2") {
+      number("logit_scale", "logit_scale");
+    }
+    if (family_.architecture == "gemma2" || family_.architecture == "gemma3") {
       number("attn_logit_softcapping", "attn_logit_softcapping");
       number("final_logit_softcapping", "final_logit_softcapping");
       json_["query_pre_attn_scalar"] =
-          json_["num_hidden_layers"] == kGemma27Layers
+          std::ranges::count(kGemma27Layers, json_["num_hidden_layers"].get<std::int64_t>()) > 0
               ? json_["hidden_size"].get<double>() / json_["num_attention_heads"].get<double>()
               : json_["head_dim"].get<double>();
     }
-    if (family_.architecture == "gptneox") {
+    if (family_.architecture == "gptneox" || family_.architecture == "stablelm") {
       used_.insert("use_parallel_residual");
       json_["use_parallel_residual"] =
           file_.boolean(full("use_parallel_residual"), error_).value_or(true);
     }
+  }
+
+  // How many tokens layers see, and which: a list, or as the family's do where there is none.
+  void read_windows() {
+    constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+    const auto window = find_size("attention.sliding_window");
+    if (window) json_["sliding_window"] = *window;
+    if (!window && family_.architecture == "exaone4") json_["sliding_window"] = Json();
+    if (!window || !file_.has(full(kPattern))) return;
+    used_.insert(kPattern);
+    const auto slides = file_.numbers(full(kPattern), error_);
+    if (!slides) return;
+    for (const double slide : *slides) {
+      json_["layer_types"].push_back(slide != 0.0 ? "sliding_attention" : "full_attention");
+    }
+    if (family_.architecture == "olmo2") json_["model_type"] = "olmo3";
   }
 
   void read_end_tokens() {

@@ -48,6 +48,89 @@ constexpr GgufName kGemma2Layer[] = {
     {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
     {"post_ffw_norm", "post_feedforward_layernorm", GgufChange::kOneAdded},
+    // Gemma 3's.
+    {"attn_q_norm", "self_attn.q_norm", GgufChange::kOneAdded},
+    {"attn_k_norm", "self_attn.k_norm", GgufChange::kOneAdded},
+};
+constexpr GgufName kGemmaLayer[] = {
+    {"attn_norm", "input_layernorm", GgufChange::kOneAdded},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm", GgufChange::kOneAdded},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+constexpr GgufName kNemotronLayer[] = {
+    {"attn_norm", "input_layernorm", GgufChange::kOneAdded},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm", GgufChange::kOneAdded},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+constexpr GgufName kGlm4Layer[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"post_attention_norm", "post_self_attn_layernorm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.gate_up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+};
+// Norms of results alone.
+constexpr GgufName kOlmoLayer[] = {
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+constexpr GgufName kSeedOssLayer[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+constexpr GgufName kPhiWhole[] = {{"token_embd", "model.embed_tokens"},
+                                  {"output_norm", "model.final_layernorm"},
+                                  {"output", "lm_head"}};
+constexpr GgufName kPhiLayer[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.dense"},
+    {"ffn_up", "mlp.fc1"},
+    {"ffn_down", "mlp.fc2"},
+};
+constexpr GgufName kStarcoder2Layer[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.c_fc"},
+    {"ffn_down", "mlp.c_proj"},
+};
+constexpr GgufName kStarcoderLayer[] = {
+    {"attn_norm", "ln_1"}, {"attn_qkv", "attn.c_attn"}, {"attn_output", "attn.c_proj"},
+    {"ffn_norm", "ln_2"},  {"ffn_up", "mlp.c_fc"},      {"ffn_down", "mlp.c_proj"},
 };
 constexpr GgufName kGpt2Whole[] = {{"token_embd", "transformer.wte"},
                                    {"position_embd", "transformer.wpe"},
@@ -81,6 +164,25 @@ constexpr GgufFamily kFamilies[] = {
     {"phi3", "phi3", "model.layers.", kLlamaWhole, kPhi3Layer},
     {"gemma2", "gemma2", "model.layers.", kGemmaWhole, kGemma2Layer},
     {"gpt2", "gpt2", "transformer.h.", kGpt2Whole, kGpt2Layer},
+    {"gemma", "gemma", "model.layers.", kGemmaWhole, kGemmaLayer},
+    {"gemma3", "gemma3_text", "model.layers.", kGemmaWhole, kGemma2Layer},
+    {"qwen2vl", "qwen2_vl_text", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"qwen3vl", "qwen3_vl_text", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"granite", "granite", "model.layers.", kLlamaWhole, kLlamaLayer},
+    {"smollm3", "smollm3", "model.layers.", kLlamaWhole, kLlamaLayer},
+    {"arcee", "arcee", "model.layers.", kLlamaWhole, kLlamaLayer},
+    {"seed_oss", "seed_oss", "model.layers.", kLlamaWhole, kSeedOssLayer},
+    {"ernie4_5", "ernie4_5", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"command-r", "cohere", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"cohere2", "cohere2", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"stablelm", "stablelm", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"glm4", "glm4", "model.layers.", kLlamaWhole, kGlm4Layer},
+    {"olmo2", "olmo2", "model.layers.", kLlamaWhole, kOlmoLayer},
+    {"exaone4", "exaone4", "model.layers.", kLlamaWhole, kOlmoLayer},
+    {"nemotron", "nemotron", "model.layers.", kGemmaWhole, kNemotronLayer},
+    {"starcoder2", "starcoder2", "model.layers.", kLlamaWhole, kStarcoder2Layer},
+    {"starcoder", "gpt_bigcode", "transformer.h.", kGpt2Whole, kStarcoderLayer},
+    {"phi2", "phi", "model.layers.", kPhiWhole, kPhiLayer},
     {"gptneox", "gpt_neox", "gpt_neox.layers.", kGptNeoxWhole, kGptNeoxLayer},
 };
 
@@ -124,7 +226,9 @@ GgufTensorName translate_name(const GgufFamily& family, std::string_view name) {
       if (known.gguf != stem) continue;
       const std::string prefix =
           is_in_layer ? std::string(family.layers) + std::string(layer) + "." : std::string();
-      const bool is_changed = known.change != GgufChange::kTransposed || leaf == ".weight";
+      const bool is_of_rows =
+          known.change == GgufChange::kInterleaved || known.change == GgufChange::kByPart;
+      const bool is_changed = is_of_rows || leaf == ".weight";
       return {prefix + std::string(known.ours) + std::string(leaf),
               is_changed ? known.change : GgufChange::kNone};
     }

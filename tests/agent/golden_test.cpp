@@ -154,7 +154,8 @@ TEST_P(GgufGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufGoldenTest,
                          ::testing::Values("mixed", "llama3-tied", "llama-linear-biased", "qwen2",
-                                           "qwen3", "phi3-longrope", "gemma2", "gpt-neox", "gpt2"));
+                                           "qwen3", "phi3-longrope", "gemma2", "gpt-neox", "gpt2",
+                                           "olmo2", "granite", "nemotron", "gpt-bigcode"));
 
 // Folders that other libraries quantised; activations stay float.
 class QuantizedGoldenTest : public ::testing::TestWithParam<const char*> {};

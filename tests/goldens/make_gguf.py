@@ -2,7 +2,9 @@
 """Writes tests/goldens/gguf/: GGUF files as llama.cpp's own converter writes them, and what
 `transformers` gives, in float32, for the same weights (NAME.json, as make_goldens.py).
 
-    make_gguf.py LLAMA_CPP        (its sources, as in llama-cpp-python's source distribution)
+    make_gguf.py LLAMA_CPP [FAMILY...]
+
+(LLAMA_CPP: its sources, as in llama-cpp-python's source distribution; FAMILY: of FAMILIES, alone)
 
 - blocks.gguf: random blocks of each type that is read, and what the `gguf` package makes of them.
 - a file for each family, of a checkpoint in families/ or checkpoints/, in F16 or BF16: the
@@ -43,6 +45,10 @@ FAMILIES = {
     "phi3-longrope": ("families/phi3-longrope", "f16"),
     "gemma2": ("families/gemma2", "f16"),
     "gpt-neox": ("families/gpt-neox", "f16"),
+    "olmo2": ("families/olmo2", "f16"),
+    "granite": ("families/granite", "f16"),
+    "nemotron": ("families/nemotron", "f16"),
+    "gpt-bigcode": ("families/gpt-bigcode", "f16"),
     "gpt2": ("checkpoints/five-heads-f16", "f16"),
 }
 TOKENIZERS = {
@@ -212,9 +218,11 @@ def write_tokenizers(scratch):
 def main():
     with tempfile.TemporaryDirectory() as scratch_name:
         scratch = pathlib.Path(scratch_name)
+        for name in sys.argv[2:] or FAMILIES:
+            write_family(name, *FAMILIES[name], scratch)
+        if sys.argv[2:]:
+            return
         write_blocks(OUT / "blocks.gguf")
-        for name, (source, kind) in FAMILIES.items():
-            write_family(name, source, kind, scratch)
         write_mixed(scratch)
         write_tokenizers(scratch)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import transformers
 
-GEMMA2_27B_LAYERS = 46  # whose scores llama.cpp divides by hidden size / heads
+GEMMA_27B_LAYERS = (46, 62)  # whose scores llama.cpp divides by hidden size / heads
 
 
 class Unknown(Exception):
@@ -89,15 +89,24 @@ def phi3(file):
     return transformers.Phi3Config(**config)
 
 
-def gemma2(file):
+def gemma(file):
+    """What Gemma 2 and 3 have alike."""
     config = common(file)
     scalar = config["head_dim"]
-    if config["num_hidden_layers"] == GEMMA2_27B_LAYERS:
+    if config["num_hidden_layers"] in GEMMA_27B_LAYERS:
         scalar = config["hidden_size"] // config["num_attention_heads"]
+    return config | dict(
+        query_pre_attn_scalar=scalar, sliding_window=file.get("attention.sliding_window")
+    )
+
+
+def gemma3(file):
+    return transformers.Gemma3TextConfig(**gemma(file))
+
+
+def gemma2(file):
     return transformers.Gemma2Config(
-        **config, query_pre_attn_scalar=scalar,
-        sliding_window=file.get("attention.sliding_window"),
-        attn_logit_softcapping=file.get("attn_logit_softcapping"),
+        **gemma(file), attn_logit_softcapping=file.get("attn_logit_softcapping"),
         final_logit_softcapping=file.get("final_logit_softcapping"),
     )  # fmt: skip
 
@@ -127,8 +136,8 @@ def gpt_neox(file):
 
 
 CONFIGS = {
-    "llama": llama, "qwen2": qwen2, "qwen3": qwen3, "phi3": phi3, "gemma2": gemma2, "gpt2": gpt2,
-    "gptneox": gpt_neox,
+    "llama": llama, "qwen2": qwen2, "qwen3": qwen3, "phi3": phi3, "gemma2": gemma2,
+    "gemma3": gemma3, "gpt2": gpt2, "gptneox": gpt_neox,
 }  # fmt: skip
 
 
@@ -140,7 +149,7 @@ def undo(file, config, name, values):
         if ".k_proj." in name:
             heads = config.num_key_value_heads
         return values.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
-    if file.architecture == "gemma2" and "norm" in name:
+    if file.architecture in ("gemma2", "gemma3") and "norm" in name:
         return values - 1
     if file.architecture == "gpt2" and is_weight and (".c_" in name):
         return values.T
