@@ -68,6 +68,8 @@ class DecoderLM : public CausalLM {
       kernels::rotary_angles(stream, {.positions = input.positions,
                                       .inverse_periods = inverse_periods_[i].data.get(),
                                       .factor = config_.rotaries[i].factor,
+                                      .growth = config_.rotaries[i].growth,
+                                      .period = config_.rotaries[i].growth_period,
                                       .cosines = cosines,
                                       .sines = sines});
       rotaries_[i] = {cosines, sines};

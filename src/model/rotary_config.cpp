@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
+constexpr const char* kGrowth = "llama_4_scaling_beta";
 
 // Arguments of the scaling functions.
 struct Rotation {
@@ -215,12 +216,16 @@ const RotaryKind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
   return nullptr;
 }
 
-void check_keys(ConfigReader& settings, const RotaryKind& kind) {
+constexpr std::string_view kGrowthKeys[] = {kGrowth, "max_position_embeddings"};
+
+void check_keys(ConfigReader& settings, const RotaryKind& kind, const RotaryKeys& keys) {
   const auto holds = [](const auto& list, const std::string& key) {
     return std::find(std::begin(list), std::end(list), key) != std::end(list);
   };
   for (const std::string& key : settings.keys()) {
-    if (!holds(kCommonKeys, key) && !holds(kind.keys, key)) {
+    const bool is_known = holds(kCommonKeys, key) || holds(kind.keys, key) ||
+                          (keys.queries_grow && holds(kGrowthKeys, key));
+    if (!is_known) {
       settings.refuse_unless_forced(key + ": is no known setting of '" + std::string(kind.name) +
                                     "', and may change what a model computes");
     }
@@ -319,13 +324,20 @@ void add_rotary(ConfigReader& json, std::optional<ConfigReader> settings, ModelC
   add_periods(config, dimensions, theta);
   const RotaryKind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
   if (kind == nullptr) return;
-  check_keys(*settings, *kind);
+  check_keys(*settings, *kind, keys);
   kind->scale({json, *settings, config, keys, theta});
   const RotaryConfig& rotary = config.rotaries.back();
   if (!std::isfinite(rotary.factor) ||
       !std::ranges::all_of(rotary.inverse_periods, [](float p) { return std::isfinite(p); })) {
     settings->refuse("the numbers are beyond those a float holds");
   }
+  if (!keys.queries_grow || json.error().has_value()) return;
+  RotaryConfig queries = rotary;
+  queries.growth = static_cast<float>(settings->number(kGrowth, 0.0));
+  queries.growth_period = static_cast<int>(
+      settings->integer({kOriginalContext}, config.context_length, 1, kContextLengthMax));
+  config.rotaries.push_back(std::move(queries));
+  for (LayerSpec& layer : config.layers) layer.query_rotary = 1;
 }
 
 }  // namespace

@@ -106,6 +106,7 @@ TEST_P(RowsTest, RotaryTurnsPairsOfDimensions) {
   const std::vector<std::int32_t> positions = {0, 1, 2, 3, 100, 1000, 4095, 131071, 7};
   for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {20, 20}, {24, 6}, {80, 32}}) {
     const std::int64_t half = rotary_dim / 2;
+    const float growth = head_dim == 20 ? 0.3F : 0.0F;
     const auto periods = testing::random_floats(static_cast<std::size_t>(half), 3, 0.3F);
     expect_local_and_near(
         *GetParam(), kRows, std::int64_t{3} * head_dim, 1e-5F,
@@ -115,6 +116,8 @@ TEST_P(RowsTest, RotaryTurnsPairsOfDimensions) {
           kernels::rotary_angles(stream, {.positions = positions.data() + first,
                                           .inverse_periods = periods.data(),
                                           .factor = 1.2F,
+                                          .growth = growth,
+                                          .period = 50,
                                           .cosines = testing::view<float>(cosines, half),
                                           .sines = testing::view<float>(sines, half)});
           for (std::size_t i = 0; i < cosines.size(); ++i) {
@@ -122,8 +125,11 @@ TEST_P(RowsTest, RotaryTurnsPairsOfDimensions) {
             const float angle =
                 static_cast<float>(positions[static_cast<std::size_t>(first) + row]) *
                 periods[i % static_cast<std::size_t>(half)];
-            ASSERT_NEAR(cosines[i], 1.2 * std::cos(static_cast<double>(angle)), 1e-6);
-            ASSERT_NEAR(sines[i], 1.2 * std::sin(static_cast<double>(angle)), 1e-6);
+            const int periods_before = positions[static_cast<std::size_t>(first) + row] / 50;
+            const double factor =
+                1.2 * (1.0 + static_cast<double>(growth) * std::log(1.0 + periods_before));
+            ASSERT_NEAR(cosines[i], factor * std::cos(static_cast<double>(angle)), 2e-6);
+            ASSERT_NEAR(sines[i], factor * std::sin(static_cast<double>(angle)), 2e-6);
           }
           kernels::rotary(stream, {.x = x,
                                    .head_dim = dim,

@@ -30,6 +30,11 @@ SHAPES = SHAPES | NEWER_SHAPES | {
         intermediate_size=70, rotary_pct=1.0, tie_word_embeddings=False,
     )),
     "gemma": ("Gemma", GATED | dict(head_dim=8, tie_word_embeddings=True)),
+    "ministral3": ("Ministral3", GATED | dict(head_dim=8, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16,
+        max_position_embeddings=16, beta_fast=4.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+        llama_4_scaling_beta=0.5,
+    ))),
     "qwen2-vl": ("Qwen2VL", GATED),
     "qwen2-5-vl": ("Qwen2_5_VL", GATED),
     "qwen3-vl": ("Qwen3VL", GATED | dict(head_dim=8)),

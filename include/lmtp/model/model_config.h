@@ -19,6 +19,9 @@ namespace lmtp::model {
 struct RotaryConfig {
   std::vector<float> inverse_periods;  // radians a position
   float factor = 1.0F;                 // of cosine and sine
+  // And by position; see kernels::RotaryAnglesArgs.
+  float growth = 0.0F;
+  int growth_period = 1;
 };
 
 // Where a layer has its norms. x goes from layer to layer; f is attention, or the MLP.
@@ -36,6 +39,7 @@ enum class QueryKeyNorm : std::uint8_t { kNone, kHead, kWhole };
 struct LayerSpec {
   int window = 0;                   // tokens that attention sees; 0: all before
   int rotary = 0;                   // index in ModelConfig::rotaries; -1: nothing turns
+  int query_rotary = -1;            // the queries', where it is another than the keys'
   float attention_scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
   float attention_soft_cap = 0.0F;  // of the scores; 0: none
   NormPlaces norms = NormPlaces::kBefore;

@@ -14,8 +14,12 @@ struct RotaryAnglesArgs {
   const std::int32_t* positions = nullptr;  // [m]
   const float* inverse_periods = nullptr;   // [rotary_dim / 2] f32, radians a position
   float factor = 1.0F;                      // of both cosine and sine
-  Matrix<float> cosines;                    // [m, rotary_dim / 2] f32
-  Matrix<float> sines;                      // as cosines
+  // The factor at position p is factor * (1 + growth * log(1 + p / period)), p / period rounded
+  // down (Llama 4's scale of queries).
+  float growth = 0.0F;
+  std::int32_t period = 1;  // > 0
+  Matrix<float> cosines;    // [m, rotary_dim / 2] f32
+  Matrix<float> sines;      // as cosines
 };
 
 // cosines[i][j] = factor * cos(positions[i] * inverse_periods[j]), the product rounded to f32

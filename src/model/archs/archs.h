@@ -21,17 +21,17 @@ struct Architecture {
   const char* flat_outer = nullptr;
 };
 
-extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2,
-    kGemma, kGemma3, kQwen2Vl, kQwen25Vl, kQwen3Vl, kOlmo2, kOlmo3, kGranite, kSmolLM3, kSeedOss,
-    kErnie45, kHelium, kGlm, kGlm4, kCohere, kCohere2, kExaone4, kStarcoder2, kPhi, kStableLm,
-    kNemotron, kArcee, kGptJ, kGptBigCode, kGptNeo;
+extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kMinistral3, kQwen2, kQwen3,
+    kPhi3, kGemma2, kGemma, kGemma3, kQwen2Vl, kQwen25Vl, kQwen3Vl, kOlmo2, kOlmo3, kGranite,
+    kSmolLM3, kSeedOss, kErnie45, kHelium, kGlm, kGlm4, kCohere, kCohere2, kExaone4, kStarcoder2,
+    kPhi, kStableLm, kNemotron, kArcee, kGptJ, kGptBigCode, kGptNeo;
 
 inline constexpr const Architecture* kArchitectures[] = {
-    &kGpt2,     &kGptNeox,  &kOpt,     &kLlama,   &kMistral,    &kQwen2,      &kQwen3,
-    &kPhi3,     &kGemma2,   &kGemma,   &kGemma3,  &kQwen2Vl,    &kQwen25Vl,   &kQwen3Vl,
-    &kOlmo2,    &kOlmo3,    &kGranite, &kSmolLM3, &kSeedOss,    &kErnie45,    &kHelium,
-    &kGlm,      &kGlm4,     &kCohere,  &kCohere2, &kExaone4,    &kStarcoder2, &kPhi,
-    &kStableLm, &kNemotron, &kArcee,   &kGptJ,    &kGptBigCode, &kGptNeo,
+    &kGpt2,    &kGptNeox,  &kOpt,      &kLlama,   &kMistral, &kMinistral3, &kQwen2,
+    &kQwen3,   &kPhi3,     &kGemma2,   &kGemma,   &kGemma3,  &kQwen2Vl,    &kQwen25Vl,
+    &kQwen3Vl, &kOlmo2,    &kOlmo3,    &kGranite, &kSmolLM3, &kSeedOss,    &kErnie45,
+    &kHelium,  &kGlm,      &kGlm4,     &kCohere,  &kCohere2, &kExaone4,    &kStarcoder2,
+    &kPhi,     &kStableLm, &kNemotron, &kArcee,   &kGptJ,    &kGptBigCode, &kGptNeo,
 };
 
 // The architecture of that model_type, or an error that lists the supported ones.

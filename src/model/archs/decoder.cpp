@@ -34,7 +34,10 @@ Matrix<const float> Attention::operator()(const StepContext& step, const kernels
   const auto values = projected.slice_columns(query_width + kv_width, kv_width);
   qkv(step, x, projected, {.prologue = prologue});
   if (query_norm.loaded()) normalise(step, queries, keys);
-  if (rotary >= 0) {
+  if (query_rotary != rotary) {
+    rotate(step, query_rotary, shape.kv.head_dim, queries);
+    rotate(step, rotary, shape.kv.head_dim, keys);
+  } else if (rotary >= 0) {
     rotate(step, rotary, shape.kv.head_dim, projected.slice_columns(0, query_width + kv_width));
   }
   attend(step, shape, cache, queries, keys, values, attended);
@@ -160,6 +163,8 @@ class Loader {
     layer.mlp_result_norm = norm(form_.mlp_result_norm);
     const bool turns = spec.rotary < static_cast<int>(config_.rotaries.size());
     layer.attention.rotary = turns ? spec.rotary : -1;
+    layer.attention.query_rotary =
+        spec.query_rotary >= 0 ? spec.query_rotary : layer.attention.rotary;
     layer.attention.shape = attention_shape(config_, index);
     return layer;
   }

@@ -67,6 +67,7 @@ struct Attention {
   Norm key_norm;
   bool norms_whole = false;
   int rotary = -1;  // the step's table; -1: positions do not turn
+  int query_rotary = -1;
   AttentionShape shape;
 
   // x: [m, hidden_size] f32, with what it goes through first. Returns [m, shape.query_width()] f32,

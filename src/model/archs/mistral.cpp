@@ -1,5 +1,7 @@
-// Mistral: https://github.com/huggingface/transformers, models/mistral/modeling_mistral.py
-// Against Llama: a sliding window in all layers.
+// Mistral and Ministral 3: https://github.com/huggingface/transformers,
+// models/mistral/modeling_mistral.py, models/ministral3/modeling_ministral3.py
+// Against Llama: a sliding window in all layers. Ministral 3, whose layers see all: queries grow
+// with their position.
 #include "archs/archs.h"
 #include "archs/common.h"
 #include "rotary_config.h"
@@ -14,8 +16,28 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
+void read_ministral3(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 131072,
+               .context_length = 262144,
+               .mlp_size = 14336,
+               .num_layers = 34,
+               .num_kv_heads = 8,
+               .head_dim = 128,
+               .norm_epsilon = 1e-5,
+               .eos_id = 2});
+  read_one_window(json, config, 0);
+  if (!json.is_set("rope_parameters")) {
+    json.refuse("rope_parameters: is missing, with the settings that transformers writes");
+    return;
+  }
+  read_rotary(json, config, {.queries_grow = true});
+}
+
 }  // namespace
 
 const Architecture kMistral = {"mistral", "MistralForCausalLM", read_config, llama_form};
+const Architecture kMinistral3 = {"ministral3", "Ministral3ForCausalLM", read_ministral3,
+                                  llama_form};
 
 }  // namespace lmtp::model
