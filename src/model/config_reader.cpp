@@ -1,6 +1,7 @@
 #include "config_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -118,6 +119,13 @@ double ConfigReader::number(const char* key, double fallback) {
     return fallback;
   }
   return found->get<double>();
+}
+
+float ConfigReader::positive(const char* key, double fallback) {
+  const auto value = static_cast<float>(number(key, fallback));
+  if (value > 0.0F && std::isfinite(value)) return value;
+  refuse(std::string(key) + ": a number above 0 is expected");
+  return static_cast<float>(fallback);
 }
 
 bool ConfigReader::boolean(const char* key, bool fallback) {

@@ -34,6 +34,8 @@ class ConfigReader {
   std::int64_t integer(std::initializer_list<const char*> keys, std::int64_t fallback,
                        std::int64_t min, std::int64_t max);
   double number(const char* key, double fallback);
+  // The same as a float; one that is not above 0, or beyond what a float holds, is refused.
+  float positive(const char* key, double fallback);
   bool boolean(const char* key, bool fallback);
   std::string text(const char* key, const std::string& fallback);
   // A list of strings; of numbers. Empty where the key is absent or null.

@@ -249,8 +249,12 @@ class Reading {
       }
     }
     for (std::int64_t n = 0; n < delta.num_outputs; ++n) {
+      // A permutation is of the whole stack, and leaves each part's rows in the part.
+      const std::int64_t of_stack = delta.first_output + n;
       const std::int64_t row =
-          source.permutation == nullptr ? n : (*source.permutation)[static_cast<std::size_t>(n)];
+          source.permutation == nullptr
+              ? n
+              : (*source.permutation)[static_cast<std::size_t>(of_stack)] - delta.first_output;
       for (std::int64_t r = 0; r < rank; ++r) {
         const std::int64_t chunk = n / kLanes * kernels::lora_rank_groups(rank) + r / kRanks;
         is_finite &= put(delta.b + chunk * kernels::kLoraChunk + r % kRanks * kLanes + n % kLanes,

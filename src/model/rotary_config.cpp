@@ -333,7 +333,7 @@ void add_rotary(ConfigReader& json, std::optional<ConfigReader> settings, ModelC
   }
   if (!keys.queries_grow || json.error().has_value()) return;
   RotaryConfig queries = rotary;
-  queries.growth = static_cast<float>(settings->number(kGrowth, 0.0));
+  queries.growth = settings->positive(kGrowth, 0.0);
   queries.growth_period = static_cast<int>(
       settings->integer({kOriginalContext}, config.context_length, 1, kContextLengthMax));
   config.rotaries.push_back(std::move(queries));
@@ -355,6 +355,9 @@ void read_rotary_by_type(ConfigReader& json, ModelConfig& config, const RotaryKe
   std::optional<ConfigReader> of_full = not_empty("rope_scaling");
   std::optional<ConfigReader> of_sliding;
   if (auto types = not_empty("rope_parameters")) {
+    if (of_full.has_value()) {
+      json.refuse_unless_forced("rope_scaling and rope_parameters: keep one of them");
+    }
     for (const std::string& key : types->keys()) {
       if (key != "full_attention" && key != "sliding_attention") {
         types->refuse(key +

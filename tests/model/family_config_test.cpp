@@ -294,6 +294,16 @@ TEST(FamilyConfigTest, SettingsOfNewerFamiliesAreReadOrRefusedByName) {
             "'near'"},
            {R"({"model_type": "gptj", "rotary_dim": 9})", "cannot turn"},
            {R"({"model_type": "granite", "logits_scaling": 0})", "logits_scaling"},
+           {R"({"model_type": "granite", "attention_multiplier": 1e-300})", "attention_multiplier"},
+           {R"({"model_type": "olmo2", "rms_norm_eps": 0})", "rms_norm_eps"},
+           {R"({"model_type": "cohere2", "layer_norm_eps": 1e300})", "layer_norm_eps"},
+           {R"({"model_type": "gemma3_text", "query_pre_attn_scalar": -8})",
+            "query_pre_attn_scalar"},
+           {R"({"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+                "rope_parameters": {"full_attention": {"rope_theta": 50.0}}})",
+            "keep one of them"},
+           {R"({"model_type": "exaone4", "sliding_window_pattern": "LG"})",
+            "sliding_window_pattern"},
            {R"({"model_type": "gemma3_text", "final_logit_softcapping": 30.0})",
             "final_logit_softcapping"}}) {
     EXPECT_THAT(error_of(config), ::testing::HasSubstr(key));

@@ -20,8 +20,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
                .num_heads = 64,
                .tied_embeddings = true,
                .eos_id = 255001});
-  config.norm_epsilon = static_cast<float>(json.number("layer_norm_eps", 1e-5));
-  config.logit_scale = static_cast<float>(json.number("logit_scale", 0.0625));
+  config.norm_epsilon = json.positive("layer_norm_eps", 1e-5);
+  config.logit_scale = json.positive("logit_scale", 0.0625);
   read_attention_bias(json, config);
   if (json.boolean("use_qk_norm", false)) {
     json.refuse("use_qk_norm: norms of each head's own are not supported");

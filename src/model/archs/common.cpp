@@ -37,7 +37,7 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
   if (config.num_heads % config.num_kv_heads != 0) {
     json.refuse("num_attention_heads must be a multiple of num_key_value_heads");
   }
-  config.norm_epsilon = static_cast<float>(json.number("rms_norm_eps", defaults.norm_epsilon));
+  config.norm_epsilon = json.positive("rms_norm_eps", defaults.norm_epsilon);
   LayerSpec layer;
   layer.activation = read_activation(json, "hidden_act", "silu");
   config.layers.assign(static_cast<std::size_t>(config.num_layers), layer);

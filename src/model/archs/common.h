@@ -32,7 +32,8 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
 // Biases of attention's matrices: attention_bias.
 void read_attention_bias(ConfigReader& json, ModelConfig& config);
 
-// An MLP without a gate, its activation under that key; `biases` everywhere.
+// Makes all layers those of an MLP without a gate, its activation under that key, with `biases`
+// everywhere; what else they were set to is lost.
 void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activation,
                     const char* fallback, bool biases);
 

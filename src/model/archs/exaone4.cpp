@@ -21,10 +21,12 @@ void read_config(ConfigReader& json, ModelConfig& config) {
     layer.query_key_norm = QueryKeyNorm::kHead;
   }
   const int window = read_window(json, 4096);
-  // A text, such as "LLLG", in the configs of 2025; layer_types stands beside it then.
-  const auto pattern = json.is_text("sliding_window_pattern")
-                           ? 4
-                           : json.integer({"sliding_window_pattern"}, 4, 0, kNumLayersMax);
+  // A text in the configs of 2025, such as "LLLG"; layer_types stands beside it then.
+  const bool is_text = json.is_text("sliding_window_pattern");
+  if (is_text && !json.has("layer_types") && json.text("sliding_window_pattern", "") != "LLLG") {
+    json.refuse("sliding_window_pattern: a number is expected, or layer_types beside it");
+  }
+  const auto pattern = is_text ? 4 : json.integer({"sliding_window_pattern"}, 4, 0, kNumLayersMax);
   read_windows(json, config, window,
                [&](int layer) { return window > 0 && pattern > 0 && (layer + 1) % pattern != 0; });
   for (LayerSpec& layer : config.layers) layer.rotary = window == 0 || layer.window > 0 ? 0 : -1;

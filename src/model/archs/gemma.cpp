@@ -24,11 +24,10 @@ void read_config(ConfigReader& json, ModelConfig& config) {
                .tied_embeddings = true,
                .eos_id = 1});
   read_attention_bias(json, config);
-  // The first configs say gelu and mean its approximation.
-  const std::string activation = json.text("hidden_activation", json.text("hidden_act", ""));
-  const bool is_tanh = activation.empty() || activation == "gelu";
+  // transformers reads hidden_act alone; "gelu" means its approximation, as in the first configs.
+  const std::string activation = json.text("hidden_act", "gelu");
   for (LayerSpec& layer : config.layers) {
-    if (is_tanh) layer.activation = kernels::Activation::kGeluTanh;
+    if (activation == "gelu") layer.activation = kernels::Activation::kGeluTanh;
   }
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
   read_rotary(json, config);

@@ -13,8 +13,8 @@ namespace lmtp::model {
 void read_gemma(ConfigReader& json, ModelConfig& config) {
   read_attention_bias(json, config);
   const auto activation = read_activation(json, "hidden_activation", "gelu_pytorch_tanh");
-  const auto scale =
-      static_cast<float>(1.0 / std::sqrt(json.number("query_pre_attn_scalar", 256.0)));
+  const double width = static_cast<double>(json.positive("query_pre_attn_scalar", 256.0));
+  const auto scale = static_cast<float>(1.0 / std::sqrt(width));
   for (LayerSpec& layer : config.layers) {
     layer.norms = NormPlaces::kAround;
     layer.activation = activation;

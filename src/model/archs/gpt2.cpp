@@ -27,7 +27,7 @@ void read_gpt2_sizes(ConfigReader& json, ModelConfig& config, const Gpt2Defaults
   if (config.head_dim * config.num_heads != config.hidden_size) {
     json.refuse("n_embd must be a multiple of n_head");
   }
-  config.norm_epsilon = static_cast<float>(json.number("layer_norm_epsilon", 1e-5));
+  config.norm_epsilon = json.positive("layer_norm_epsilon", 1e-5);
   config.eos_ids = {50256};
   const LayerSpec layer{
       .gated = false,

@@ -29,7 +29,9 @@ DecoderForm form(const ModelConfig& config) {
                    .mlp_norm = "ln_2",
                    .final_norm = "ln_f",
                    .norm = NormKind::kLayer};
-  if (config.num_kv_heads > 1 || config.num_heads == 1) form.qkv_order = by_head_order;
+  const bool has_one_for_all =
+      config.num_kv_heads == 1 && (config.kv_copies > 1 || config.num_heads > 1);
+  if (!has_one_for_all) form.qkv_order = by_head_order;
   return form;
 }
 

@@ -22,7 +22,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   if (config.head_dim * config.num_heads != config.hidden_size) {
     json.refuse("hidden_size must be a multiple of num_attention_heads");
   }
-  config.norm_epsilon = static_cast<float>(json.number("layer_norm_eps", 1e-5));
+  config.norm_epsilon = json.positive("layer_norm_eps", 1e-5);
   LayerSpec all = config.layers.front();
   all.parallel = json.boolean("use_parallel_residual", true);
   all.gated = false;

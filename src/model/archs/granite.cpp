@@ -1,8 +1,6 @@
 // Granite 3: https://github.com/huggingface/transformers,
 // models/granite/modeling_granite.py
 // Against Llama: multipliers of embeddings, scores, what is added, and logits.
-#include <string>
-
 #include "archs/archs.h"
 #include "archs/common.h"
 #include "rotary_config.h"
@@ -13,11 +11,7 @@ namespace {
 void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config, {.eos_id = 2});
   read_attention_bias(json, config);
-  const auto multiplier = [&](const char* key) {
-    const double value = json.number(key, 1.0);
-    if (!(value > 0.0)) json.refuse(std::string(key) + ": a number above 0 is expected");
-    return static_cast<float>(value);
-  };
+  const auto multiplier = [&](const char* key) { return json.positive(key, 1.0); };
   const bool mlp_bias = json.boolean("mlp_bias", false);
   const float scale = multiplier("attention_multiplier");
   for (LayerSpec& layer : config.layers) {

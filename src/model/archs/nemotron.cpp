@@ -26,7 +26,7 @@ void read_nemotron(ConfigReader& json, ModelConfig& config) {
                .mlp_size = 24576,
                .num_heads = 48,
                .eos_id = 3});
-  config.norm_epsilon = static_cast<float>(json.number("norm_eps", 1e-5));
+  config.norm_epsilon = json.positive("norm_eps", 1e-5);
   read_mlp(json, config);
   read_rotary(json, config, {.fraction = "partial_rotary_factor", .default_fraction = 0.5});
 }

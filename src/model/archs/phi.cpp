@@ -13,7 +13,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(
       json, config,
       {.vocab_size = 51200, .hidden_size = 2048, .mlp_size = 8192, .num_layers = 24, .eos_id = 2});
-  config.norm_epsilon = static_cast<float>(json.number("layer_norm_eps", 1e-5));
+  config.norm_epsilon = json.positive("layer_norm_eps", 1e-5);
   read_plain_mlp(json, config, "hidden_act", "gelu_new", true);
   for (LayerSpec& layer : config.layers) layer.parallel = true;
   if (json.boolean("qk_layernorm", false)) {

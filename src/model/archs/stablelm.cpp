@@ -17,7 +17,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
                .mlp_size = 6912,
                .num_kv_heads = 32,
                .eos_id = 0});
-  config.norm_epsilon = static_cast<float>(json.number("layer_norm_eps", 1e-5));
+  config.norm_epsilon = json.positive("layer_norm_eps", 1e-5);
   if (json.boolean("qk_layernorm", false)) {
     json.refuse("qk_layernorm: norms of each head's own are not supported");
   }

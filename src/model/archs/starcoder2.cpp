@@ -19,7 +19,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
                .num_kv_heads = 2,
                .tied_embeddings = true,
                .eos_id = 50256});
-  config.norm_epsilon = static_cast<float>(json.number("norm_epsilon", 1e-5));
+  config.norm_epsilon = json.positive("norm_epsilon", 1e-5);
   read_plain_mlp(json, config, "hidden_act", "gelu_pytorch_tanh", json.boolean("use_bias", true));
   read_one_window(json, config, 0);
   read_rotary(json, config);
