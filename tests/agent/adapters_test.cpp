@@ -123,6 +123,7 @@ TEST_P(AdapterGoldenTest, TokensAndLogprobsAreThoseOfTransformersAndPeft) {
 constexpr Case kCases[] = {{"gpt2", "checkpoints/untied-f32"}, {"gpt-neox", "families/gpt-neox"},
                            {"llama", "families/llama"},        {"phi3", "families/phi3"},
                            {"qwen3", "families/qwen3"},        {"gemma2", "families/gemma2"},
+                           {"cohere2", "families/cohere2"},    {"granite", "families/granite"},
                            {"demo", "../../models/demo"}};
 INSTANTIATE_TEST_SUITE_P(Families, AdapterGoldenTest, ::testing::ValuesIn(kCases));
 

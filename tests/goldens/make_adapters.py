@@ -48,6 +48,11 @@ ADAPTERS = {
         r=16, lora_alpha=16, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "down_proj"],
         exclude_modules=["k_proj"], layers_to_transform=[0, 2],
     )),
+    # Whose queries and keys lie in another order here, beside values that do not.
+    "cohere2": ("families/cohere2", dict(
+        r=3, lora_alpha=12, target_modules=["q_proj", "k_proj", "v_proj"],
+    )),
+    "granite": ("families/granite", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     # Of the model that has a tokenizer: text over every protocol.
     "demo": ("../../models/demo", dict(
         r=3, lora_alpha=12, target_modules=["c_attn", "mlp.c_fc"], fan_in_fan_out=True,
