@@ -226,7 +226,7 @@ Result<void> Runner::add_model(const std::string& name) {
   auto config = model::load_model_config(*source);
   if (!config.ok()) return config.error();
   // Rotary positions have no table, so the context can be longer.
-  if (!config->rotary.inverse_periods.empty()) {
+  if (!config->rotaries.empty()) {
     config->context_length = std::max(config->context_length, kContextMax);
   }
   if (config->vocab_size < kVocabSizeMin || config->context_length < kContextMin) {
