@@ -22,8 +22,8 @@ void reserve(Stream&, const OpLimits&) {}
 void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
   stream.pool().parallel_for(static_cast<int>(args.cosines.rows), [&](int row, int) {
     const auto position = static_cast<float>(args.positions[row]);
-    const auto periods = static_cast<float>(args.positions[row] / args.period);
-    const float grown = 1.0F + args.growth * std::log(1.0F + periods);
+    const std::int32_t num_periods = args.positions[row] / args.period;
+    const float grown = 1.0F + args.growth * std::log(1.0F + static_cast<float>(num_periods));
     const float factor = args.growth == 0.0F ? args.factor : args.factor * grown;
     for (std::int64_t i = 0; i < args.cosines.columns; ++i) {
       const float angle = position * args.inverse_periods[i];

@@ -46,7 +46,7 @@ struct Clock {
   using rep = duration::rep;
   using period = duration::period;
   using time_point = std::chrono::steady_clock::time_point;
-  static constexpr bool is_steady = true;
+  static constexpr bool is_steady = true;  // NOLINT(readability-identifier-naming): the library's
 
   static time_point now() noexcept {
     if (!is_simulated()) return std::chrono::steady_clock::now();
