@@ -39,7 +39,7 @@ std::vector<kernels::KvLayer> make_layers(const std::vector<KvSpec>& specs, int 
 std::vector<KvSpec> kv_specs(const ModelConfig& config) {
   std::vector<KvSpec> specs(static_cast<std::size_t>(config.num_layers),
                             {.num_heads = config.num_kv_heads, .head_dim = config.head_dim});
-  LMTP_CHECK(config.layers.size() == specs.size(), config.layers.size(), specs.size());
+  LMTP_CHECK(config.layers.size() >= specs.size(), config.layers.size(), specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) specs[i].window = config.layers[i].window;
   return specs;
 }

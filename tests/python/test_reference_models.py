@@ -15,7 +15,13 @@ import reference_model  # noqa: E402
 
 GOLDENS = ROOT / "tests" / "goldens"
 QUANTISED = sorted(p.parent for p in (GOLDENS / "quantized").glob("*/golden.json"))
-FILES = sorted(p for p in (GOLDENS / "gguf").glob("*.gguf") if p.with_suffix(".json").exists())
+# Of others no model of transformers is made from the file.
+OTHERS = {"olmo2", "granite", "nemotron", "gpt-bigcode"}
+FILES = sorted(
+    p
+    for p in (GOLDENS / "gguf").glob("*.gguf")
+    if p.with_suffix(".json").exists() and p.stem not in OTHERS
+)
 ADAPTERS = sorted(p for p in (GOLDENS / "adapters").iterdir() if p.is_dir())
 
 
@@ -53,7 +59,7 @@ def test_adapters(folder):
 
 
 def test_each_kind_is_there():
-    assert len(QUANTISED) > 10 and len(FILES) == 9 and len(ADAPTERS) == 7
+    assert len(QUANTISED) > 10 and len(FILES) == 9 and len(ADAPTERS) == 9
 
 
 def test_what_is_not_read_says_so(tmp_path):
