@@ -52,6 +52,7 @@ constexpr GgufName kGemma2Layer[] = {
     {"attn_q_norm", "self_attn.q_norm", GgufChange::kOneAdded},
     {"attn_k_norm", "self_attn.k_norm", GgufChange::kOneAdded},
 };
+// Also Nemotron's, which has no gate.
 constexpr GgufName kGemmaLayer[] = {
     {"attn_norm", "input_layernorm", GgufChange::kOneAdded},
     {"attn_q", "self_attn.q_proj"},
@@ -60,16 +61,6 @@ constexpr GgufName kGemmaLayer[] = {
     {"attn_output", "self_attn.o_proj"},
     {"ffn_norm", "post_attention_layernorm", GgufChange::kOneAdded},
     {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},
-};
-constexpr GgufName kNemotronLayer[] = {
-    {"attn_norm", "input_layernorm", GgufChange::kOneAdded},
-    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"},
-    {"ffn_norm", "post_attention_layernorm", GgufChange::kOneAdded},
     {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
 };
@@ -179,7 +170,7 @@ constexpr GgufFamily kFamilies[] = {
     {"glm4", "glm4", "model.layers.", kLlamaWhole, kGlm4Layer},
     {"olmo2", "olmo2", "model.layers.", kLlamaWhole, kOlmoLayer},
     {"exaone4", "exaone4", "model.layers.", kLlamaWhole, kOlmoLayer},
-    {"nemotron", "nemotron", "model.layers.", kGemmaWhole, kNemotronLayer},
+    {"nemotron", "nemotron", "model.layers.", kGemmaWhole, kGemmaLayer},
     {"starcoder2", "starcoder2", "model.layers.", kLlamaWhole, kStarcoder2Layer},
     {"starcoder", "gpt_bigcode", "transformer.h.", kGpt2Whole, kStarcoderLayer},
     {"phi2", "phi", "model.layers.", kPhiWhole, kPhiLayer},

@@ -51,6 +51,7 @@ inline DecoderForm result_norms_form(const ModelConfig&) {
 }
 
 DecoderForm gemma_form(const ModelConfig&);
+DecoderForm gpt2_form(const ModelConfig&);
 
 // The sliding windows of Qwen 2 and 3.
 void read_qwen_windows(ConfigReader& json, ModelConfig& config, int default_first = 28);

@@ -36,9 +36,8 @@ void read_cohere(ConfigReader& json, ModelConfig& config) {
 
 void read_cohere2(ConfigReader& json, ModelConfig& config) {
   read_config(json, config);
-  const auto pattern = json.integer({"sliding_window_pattern"}, 4, 1, kNumLayersMax);
-  read_windows(json, config, read_window(json, 4096),
-               [&](int layer) { return (layer + 1) % pattern != 0; });
+  read_windows_but_every(json, config,
+                         json.integer({"sliding_window_pattern"}, 4, 1, kNumLayersMax));
   for (LayerSpec& layer : config.layers) layer.rotary = layer.window > 0 ? 0 : -1;
   read_rotary(json, config);
 }

@@ -108,6 +108,11 @@ void read_windows(ConfigReader& json, ModelConfig& config, int window,
   }
 }
 
+void read_windows_but_every(ConfigReader& json, ModelConfig& config, std::int64_t nth) {
+  read_windows(json, config, read_window(json, 4096),
+               [&](int layer) { return (layer + 1) % nth != 0; });
+}
+
 void read_one_window(ConfigReader& json, ModelConfig& config, int fallback) {
   const int window = read_window(json, fallback);
   for (const std::string& type : json.texts("layer_types")) {

@@ -48,6 +48,10 @@ int read_window(ConfigReader& json, int fallback);
 void read_windows(ConfigReader& json, ModelConfig& config, int window,
                   const std::function<bool(int layer)>& fallback);
 
+// The same with sliding_window (4096 where it is absent), for families of which every `nth` layer
+// sees all where layer_types does not say.
+void read_windows_but_every(ConfigReader& json, ModelConfig& config, std::int64_t nth);
+
 // The same for a family whose layers all have one window. A layer_types that says otherwise, which
 // transformers ignores, is refused unless forced.
 void read_one_window(ConfigReader& json, ModelConfig& config, int fallback);

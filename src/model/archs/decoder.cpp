@@ -161,8 +161,7 @@ class Loader {
     layer.down =
         sum({{name_ + form_.down, {config_.hidden_size}}}, config_.mlp_size, spec.mlp_bias);
     layer.mlp_result_norm = norm(form_.mlp_result_norm);
-    const bool turns = spec.rotary < static_cast<int>(config_.rotaries.size());
-    layer.attention.rotary = turns ? spec.rotary : -1;
+    layer.attention.rotary = rotary_of(spec);
     layer.attention.query_rotary =
         spec.query_rotary >= 0 ? spec.query_rotary : layer.attention.rotary;
     layer.attention.shape = attention_shape(config_, index);
@@ -178,16 +177,11 @@ class Loader {
   Norm norm(const std::string& name) {
     if (name.empty()) return {};
     const float epsilon = config_.norm_epsilon;
-    switch (form_.norm) {
-      case NormKind::kRms:
-        return load_rms_norm(in_, name_ + name, config_.hidden_size, epsilon, form_.norm_shift);
-      case NormKind::kLayer:
-        return load_layer_norm(in_, name_ + name, config_.hidden_size, epsilon, form_.norm_shift);
-      case NormKind::kLayerWithoutBias:
-        break;
+    if (form_.norm == NormKind::kRms) {
+      return load_rms_norm(in_, name_ + name, config_.hidden_size, epsilon, form_.norm_shift);
     }
     return load_layer_norm(in_, name_ + name, config_.hidden_size, epsilon, form_.norm_shift,
-                           false);
+                           form_.norm == NormKind::kLayer);
   }
 
   void load_query_key_norms(const LayerSpec& spec, Attention& attention) {
@@ -222,13 +216,15 @@ class Loader {
     return {{name_ + form_.up[0], {size}}, {name_ + form_.up[1], {size}}};
   }
 
+  // -1: nothing turns, as in a model without tables.
+  int rotary_of(const LayerSpec& spec) const {
+    return spec.rotary < static_cast<int>(config_.rotaries.size()) ? spec.rotary : -1;
+  }
+
   std::vector<std::int64_t> qkv_order(const LayerSpec& spec) const {
     std::vector<std::int64_t> order;
     if (form_.qkv_order != nullptr) order = form_.qkv_order(config_);
-    if (!form_.turns_neighbours || spec.rotary >= static_cast<int>(config_.rotaries.size()) ||
-        spec.rotary < 0) {
-      return order;
-    }
+    if (!form_.turns_neighbours || rotary_of(spec) < 0) return order;
     // Rows of which halves turn together, of those of which neighbours do.
     const auto half = static_cast<std::int64_t>(
         config_.rotaries[static_cast<std::size_t>(spec.rotary)].inverse_periods.size());
@@ -311,7 +307,6 @@ std::unique_ptr<CausalLM> make_decoder(const ModelConfig& config, WeightLoader& 
     const auto found = std::ranges::find_if(
         form.heads, [&](const std::string& name) { return in.find_prefix(name + ".weight", ""); });
     const std::string& head = found == form.heads.end() ? form.heads.front() : *found;
-    if (found == form.heads.end()) in.find_prefix(head + ".weight", "");
     parts.head = load_embedding(in, head, config.vocab_size, width, form.has_head_bias);
   }
   return std::make_unique<DecoderLM>(config, std::move(parts), in, setup);

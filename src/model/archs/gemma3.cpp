@@ -28,9 +28,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
     if (json.is_set(cap)) json.refuse_unless_forced(std::string(cap) + ": null is expected");
   }
   for (LayerSpec& layer : config.layers) layer.query_key_norm = QueryKeyNorm::kHead;
-  const auto pattern = json.integer({"sliding_window_pattern"}, 6, 1, kNumLayersMax);
-  read_windows(json, config, read_window(json, 4096),
-               [&](int layer) { return (layer + 1) % pattern != 0; });
+  read_windows_but_every(json, config,
+                         json.integer({"sliding_window_pattern"}, 6, 1, kNumLayersMax));
   read_rotary_by_type(json, config, {.default_theta = 1000000.0},
                       {.theta = "rope_local_base_freq"});
 }

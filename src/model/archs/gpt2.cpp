@@ -38,22 +38,7 @@ void read_gpt2_sizes(ConfigReader& json, ModelConfig& config, const Gpt2Defaults
   config.layers.assign(static_cast<std::size_t>(config.num_layers), layer);
 }
 
-namespace {
-
-void read_config(ConfigReader& json, ModelConfig& config) {
-  read_gpt2_sizes(json, config, {});
-  config.tied_embeddings = json.boolean("tie_word_embeddings", true);
-  // reorder_and_upcast_attn changes the rounding of half precision only: in f32 it is the same sum.
-  const bool is_scaled = json.boolean("scale_attn_weights", true);
-  const bool by_layer = json.boolean("scale_attn_by_inverse_layer_idx", false);
-  for (std::size_t i = 0; i < config.layers.size(); ++i) {
-    float& scale = config.layers[i].attention_scale;
-    scale = is_scaled ? 1.0F / std::sqrt(static_cast<float>(config.head_dim)) : 1.0F;
-    if (by_layer) scale /= static_cast<float>(i + 1);
-  }
-}
-
-DecoderForm form(const ModelConfig&) {
+DecoderForm gpt2_form(const ModelConfig&) {
   return {.prefix = "transformer.",
           .embedding = "wte",
           .positions = "wpe",
@@ -70,8 +55,23 @@ DecoderForm form(const ModelConfig&) {
           .begins_small = true};
 }
 
+namespace {
+
+void read_config(ConfigReader& json, ModelConfig& config) {
+  read_gpt2_sizes(json, config, {});
+  config.tied_embeddings = json.boolean("tie_word_embeddings", true);
+  // reorder_and_upcast_attn changes the rounding of half precision only: in f32 it is the same sum.
+  const bool is_scaled = json.boolean("scale_attn_weights", true);
+  const bool by_layer = json.boolean("scale_attn_by_inverse_layer_idx", false);
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    float& scale = config.layers[i].attention_scale;
+    scale = is_scaled ? 1.0F / std::sqrt(static_cast<float>(config.head_dim)) : 1.0F;
+    if (by_layer) scale /= static_cast<float>(i + 1);
+  }
+}
+
 }  // namespace
 
-const Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", read_config, form};
+const Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", read_config, gpt2_form};
 
 }  // namespace lmtp::model

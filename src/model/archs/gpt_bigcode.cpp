@@ -17,18 +17,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
 }
 
 DecoderForm form(const ModelConfig& config) {
-  DecoderForm form{.prefix = "transformer.",
-                   .embedding = "wte",
-                   .positions = "wpe",
-                   .layer = "h.",
-                   .qkv = {"attn.c_attn"},
-                   .attention_out = "attn.c_proj",
-                   .up = {"mlp.c_fc"},
-                   .down = "mlp.c_proj",
-                   .attention_norm = "ln_1",
-                   .mlp_norm = "ln_2",
-                   .final_norm = "ln_f",
-                   .norm = NormKind::kLayer};
+  DecoderForm form = gpt2_form(config);
+  form.is_inputs_by_outputs = false;
   const bool has_one_for_all =
       config.num_kv_heads == 1 && (config.kv_copies > 1 || config.num_heads > 1);
   if (!has_one_for_all) form.qkv_order = by_head_order;

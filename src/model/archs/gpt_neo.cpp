@@ -42,19 +42,12 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_attention_types(json, config);
 }
 
-DecoderForm form(const ModelConfig&) {
-  return {.prefix = "transformer.",
-          .embedding = "wte",
-          .positions = "wpe",
-          .layer = "h.",
-          .qkv = {"attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"},
-          .attention_out = "attn.attention.out_proj",
-          .up = {"mlp.c_fc"},
-          .down = "mlp.c_proj",
-          .attention_norm = "ln_1",
-          .mlp_norm = "ln_2",
-          .final_norm = "ln_f",
-          .norm = NormKind::kLayer};
+DecoderForm form(const ModelConfig& config) {
+  DecoderForm form = gpt2_form(config);
+  form.is_inputs_by_outputs = false;
+  form.qkv = {"attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"};
+  form.attention_out = "attn.attention.out_proj";
+  return form;
 }
 
 }  // namespace

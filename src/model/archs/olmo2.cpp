@@ -26,8 +26,7 @@ void read_olmo2(ConfigReader& json, ModelConfig& config) {
 
 void read_olmo3(ConfigReader& json, ModelConfig& config) {
   read_olmo(json, config);
-  read_windows(json, config, read_window(json, 4096),
-               [](int layer) { return (layer + 1) % 4 != 0; });
+  read_windows_but_every(json, config, 4);
   read_rotary_by_type(json, config, {.default_theta = 500000.0}, {.default_theta = 500000.0});
 }
 
