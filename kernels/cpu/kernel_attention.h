@@ -55,11 +55,13 @@ inline void attend_tile(const AttentionArgs& args, const TileTask& task, const H
   const std::int64_t row0 = args.cu_seqlens[task.sequence];
   const std::int64_t num_queries = (args.cu_seqlens[task.sequence + 1] - row0) * group;
   QueryTile tile;
+  tile.has_sinks = args.sinks != nullptr;
   while (tile.count < count_max && task.first_query + tile.count < num_queries) {
     const std::int64_t query = task.first_query + tile.count;
     const std::int64_t row = row0 + query / group;
-    const std::int64_t column =
-        (task.kv_head * group + query % group) * std::int64_t{args.cache.head_dim};
+    const std::int64_t head = task.kv_head * group + query % group;
+    const std::int64_t column = head * args.cache.head_dim;
+    if (tile.has_sinks) tile.sinks[tile.count] = args.sinks[head];
     tile.queries[tile.count] = args.queries.row(row) + column;
     tile.outputs[tile.count] = args.y.row(row) + column;
     const std::int64_t end = args.first_positions[task.sequence] + query / group + 1;

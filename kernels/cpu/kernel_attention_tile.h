@@ -24,6 +24,8 @@ inline constexpr int kKeyVectors = kBlockSize / kLanes;
 // splits so far.
 struct QueryTile {
   int count = 0;
+  bool has_sinks = false;
+  float sinks[kTileQueriesMax];           // where it has_sinks
   const float* queries[kTileQueriesMax];  // [head_dim]
   float* outputs[kTileQueriesMax];        // [head_dim]
   // Tokens [first_visible, num_visible), both ascending over queries.
@@ -209,10 +211,19 @@ inline void merge(QueryTile& tile, int q, int width, float max, float sum, const
   tile.max[q] = highest;
 }
 
+// By what a query's merged values become its output.
+inline float output_factor(const QueryTile& tile, int q) {
+  if (!tile.has_sinks) return 1.0F / tile.sum[q];
+  const float highest = tile.max[q] < tile.sinks[q] ? tile.sinks[q] : tile.max[q];
+  float factors[2 * kLanes] = {tile.max[q] - highest, tile.sinks[q] - highest};
+  store(factors, exp(load(factors)));
+  return factors[0] / (tile.sum[q] * factors[0] + factors[1]);
+}
+
 // Writes the outputs from the merged splits. REQUIRES: each query saw a token.
 inline void write_outputs(const QueryTile& tile, int head_dim) {
   for (int q = 0; q < tile.count; ++q) {
-    const F inverse = broadcast(1.0F / tile.sum[q]);
+    const F inverse = broadcast(output_factor(tile, q));
     for (int d = 0; d < head_dim; d += kLanes) {
       const int count = head_dim - d < kLanes ? head_dim - d : kLanes;
       store_first(tile.outputs[q] + d, multiply(load(tile.total[q] + d), inverse), count);

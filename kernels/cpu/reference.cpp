@@ -331,7 +331,8 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
     max = std::max(max, scores[static_cast<std::size_t>(t)]);
   }
   const std::vector<double> maxima = split_maxima(scores, begin);
-  double total = 0.0;
+  const bool has_sinks = args.sinks != nullptr;
+  double total = has_sinks ? std::exp(static_cast<double>(args.sinks[head]) - max) : 0.0;
   std::vector<double> output(static_cast<std::size_t>(cache.head_dim));
   const int padded = padded_head_dim(cache.head_dim);
   for (std::int64_t t = begin; t <= position; ++t) {

@@ -49,6 +49,7 @@ AttentionParams params_of(const AttentionArgs& args, const AttentionMemory& memo
       .scale = args.scale,
       .soft_cap = args.soft_cap,
       .window = args.window,
+      .sinks = args.sinks,
       .num_sequences = static_cast<int>(args.num_sequences),
       .cu_seqlens = args.cu_seqlens,
       .first_positions = args.first_positions,

@@ -77,6 +77,7 @@ struct AttentionParams {
   float scale;
   float soft_cap;
   std::int32_t window;
+  const float* sinks;
   int num_sequences;
   const std::int32_t* cu_seqlens;
   const std::int32_t* first_positions;
@@ -163,6 +164,13 @@ struct SequenceRows {
   }
   __device__ float* output(int pair) const {
     return p.y + (first_row + pair / p.group) * p.y_stride + column(pair);
+  }
+  // By what the sum of a pair's weighted values becomes its output; `max`: by which its weights,
+  // whose sum is `total`, are shifted.
+  __device__ float inverse_total(int pair, float max, float total) const {
+    if (p.sinks == nullptr) return 1.0F / total;
+    const float sink = p.sinks[kv_head * p.group + pair % p.group];
+    return 1.0F / (total + exp2_fast(sink * kLog2E - max));
   }
   __device__ float* partial(int split) const {
     return p.partials + ((first_part + split) * p.cache.num_kv_heads + kv_head) * p.partial_size();

@@ -181,7 +181,7 @@ __device__ inline void write_decoded(const SequenceRows& rows, int split, bool w
   for (int half = 0; half < 2; ++half) {
     const int pair = lane_index() / kQuadLanes + 8 * half;
     if (pair >= rows.num_pairs) continue;
-    const float inverse = 1.0F / totals[half];
+    const float inverse = whole ? rows.inverse_total(pair, maxima[half], totals[half]) : 0.0F;
     float* part = whole ? nullptr : rows.partial(split);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -279,7 +279,7 @@ __device__ inline void merge_splits(const SequenceRows& rows, const SplitPart& p
         }
       }
     }
-    const float inverse = 1.0F / state.total;
+    const float inverse = rows.inverse_total(pair, state.max, state.total);
 #pragma unroll
     for (int d = 0; d < 4; ++d) {
       if (dimension + d < p.head_dim()) {

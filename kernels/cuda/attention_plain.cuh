@@ -91,7 +91,7 @@ struct PlainRow {
       state.merge(max, total);
       for (int i = 0; i < kPlainDims; ++i) totals[i] = state.merged(totals[i], sums[i]);
     }
-    const float inverse = 1.0F / state.total;
+    const float inverse = rows.inverse_total(pair, state.max, state.total);
     for (int i = 0; i < kPlainDims; ++i) {
       const int d = i * kWarpSize + lane_index();
       if (d < rows.p.head_dim()) rows.output(pair)[d] = normalized(totals[i], inverse);

@@ -176,12 +176,15 @@ struct PrefillWarp {
                                                                   : nullptr;
   }
 
-  // use(merged, its element of y or null, d, side, i) for each sum of the current split, merged
-  // with those before it.
-  template <typename Use>
-  __device__ void merge_split(const Use& use) {
+  __device__ void merge_states() {
     states[0].merge(maxima[0], totals[0]);
     states[1].merge(maxima[1], totals[1]);
+  }
+
+  // use(merged, its element of y or null, d, side, i) for each sum of the current split, merged
+  // with those before it, after merge_states().
+  template <typename Use>
+  __device__ void merge_sums(const Use& use) {
 #pragma unroll
     for (int d = 0; d < kDimTiles; ++d) {
 #pragma unroll
@@ -207,7 +210,8 @@ struct PrefillWarp {
 
   // Merges the current split with those before it, and begins the next one.
   __device__ void end_split() {
-    merge_split([&](float total, float* output, int d, int side, int i) {
+    merge_states();
+    merge_sums([&](float total, float* output, int d, int side, int i) {
       if constexpr (kSharesTotals<kDimTiles>) {
         shared.totals[d][side][i][thread_index()] = total;
       } else if (output != nullptr) {
@@ -217,8 +221,15 @@ struct PrefillWarp {
   }
 
   __device__ void write() {
-    merge_split([&](float total, float* output, int, int, int i) {
-      if (output != nullptr) *output = normalized(total, 1.0F / states[i / 2].total);
+    merge_states();
+    float inverses[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int pair = first_pair(part) + lane_index() / kQuadLanes + 8 * half;
+      inverses[half] = rows.inverse_total(pair, states[half].max, states[half].total);
+    }
+    merge_sums([&](float total, float* output, int, int, int i) {
+      if (output != nullptr) *output = normalized(total, inverses[i / 2]);
     });
   }
 };

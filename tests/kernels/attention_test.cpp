@@ -26,13 +26,26 @@ struct Shape {
   int head_dim;
   int window = 0;
   float soft_cap = 0.0F;
+  bool has_sinks = false;
 };
 
-// The last ones see only a window: shorter than a block, across splits, and longer than all.
-constexpr Shape kShapes[] = {
-    {2, 2, 64},          {5, 5, 12},    {4, 2, 20},   {6, 1, 80},           {1, 1, 3},
-    {4, 2, 20, 0, 2.0F}, {2, 1, 16, 5}, {3, 3, 8, 1}, {4, 1, 24, 70, 1.5F}, {2, 2, 16, 257},
-    {2, 2, 16, 5000},    {1, 1, 512},   {2, 1, 255},  {17, 1, 20, 100}};
+// Windows shorter than a block, across splits, and longer than all.
+constexpr Shape kShapes[] = {{2, 2, 64},
+                             {5, 5, 12},
+                             {4, 2, 20},
+                             {6, 1, 80},
+                             {1, 1, 3},
+                             {4, 2, 20, 0, 2.0F},
+                             {2, 1, 16, 5},
+                             {3, 3, 8, 1},
+                             {4, 1, 24, 70, 1.5F},
+                             {2, 2, 16, 257},
+                             {2, 2, 16, 5000},
+                             {1, 1, 512},
+                             {2, 1, 255},
+                             {17, 1, 20, 100},
+                             {4, 2, 20, 0, 2.0F, true},
+                             {17, 1, 20, 257, 0.0F, true}};
 
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16, ElementType::kF16,
                                   ElementType::kE4M3};
@@ -84,7 +97,11 @@ class Attention {
         queries_(make(num_sequences, shape.num_heads, 11)),
         keys_(make(num_sequences, shape.num_kv_heads, 12)),
         values_(make(num_sequences, shape.num_kv_heads, 13)),
-        output_(queries_.size(), NAN) {}
+        output_(queries_.size(), NAN) {
+    for (int head = 0; shape.has_sinks && head < shape.num_heads; ++head) {
+      sinks_.push_back(1.5F * static_cast<float>(head) - 2.0F);
+    }
+  }
 
   void step(const kernels::Backend& backend, const std::vector<Part>& parts, int num_threads) {
     Stream stream(backend, num_threads == 1 ? one_ : two_);
@@ -131,6 +148,7 @@ class Attention {
                               .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
                               .soft_cap = shape_.soft_cap,
                               .window = shape_.window,
+                              .sinks = sinks_.empty() ? nullptr : sinks_.data(),
                               .num_sequences = static_cast<std::int64_t>(parts.size()),
                               .chunk_max = chunk_max,
                               .context_max = context_max,
@@ -157,6 +175,9 @@ class Attention {
   // Of the first tokens.
   void set_values(const std::vector<float>& values) {
     std::copy(values.begin(), values.end(), values_.begin());
+  }
+  void raise_sinks(float by) {
+    for (float& sink : sinks_) sink += by;
   }
   // Sets a value of the first sequence, in all dimensions.
   void set_value(int position, float value) {
@@ -185,6 +206,7 @@ class Attention {
   std::vector<float> queries_;
   std::vector<float> keys_;
   std::vector<float> values_;
+  std::vector<float> sinks_;  // empty: none
   std::vector<float> output_;
 };
 
@@ -212,6 +234,29 @@ TEST_P(AttentionTest, EqualsItsPlainTwin) {
           ASSERT_NEAR(attention.output()[i], expected.output()[i], tolerance) << "element " << i;
         }
       }
+    }
+  }
+}
+
+// Beside one token of value 1 the output is the weight that is left, 1 / (1 + e^(sink - score)),
+// whatever the score.
+TEST_P(AttentionTest, ASinkIsAScoreOfNoValue) {
+  for (const ElementType type : kTypes) {
+    for (const float by : {1.25F, -3.0F}) {
+      Attention attention({3, 1, 16, 1, 2.0F, true}, type, 1, 1);
+      Attention raised({3, 1, 16, 1, 2.0F, true}, type, 1, 1);
+      raised.raise_sinks(by);
+      for (Attention* each : {&attention, &raised}) {
+        each->set_value(0, 1.0F);
+        each->step(*GetParam(), {{0, 0, 1}}, 1);
+      }
+      for (std::size_t i = 0; i < attention.output().size(); ++i) {
+        const float before = std::log(1.0F / attention.output()[i] - 1.0F);
+        EXPECT_NEAR(std::log(1.0F / raised.output()[i] - 1.0F), before + by, 1e-4F) << i;
+      }
+      raised.raise_sinks(1e30F);
+      raised.step(*GetParam(), {{0, 0, 1}}, 1);
+      EXPECT_EQ(raised.output(), std::vector<float>(raised.output().size()));
     }
   }
 }

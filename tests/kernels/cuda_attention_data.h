@@ -32,6 +32,7 @@ struct AttentionShape {
   int head_dim;
   int window = 0;
   float soft_cap = 0.0F;
+  bool has_sinks = false;
 };
 
 inline float rounded_kv(ElementType type, float value) {
@@ -97,6 +98,9 @@ class Attention {
         keys_(make(num_sequences, shape.num_kv_heads, 12)),
         values_(make(num_sequences, shape.num_kv_heads, 13)),
         output_(queries_.size(), NAN) {
+    for (int head = 0; shape.has_sinks && head < shape.num_heads; ++head) {
+      sinks_.push_back(1.5F * static_cast<float>(head) - 2.0F);
+    }
     EXPECT_NE(blocks_each_ % 7, 0) << "AttentionStep would give a sequence a block twice";
     layer_.num_blocks = 1 + num_sequences * blocks_each_;
     layer_.num_kv_heads = shape.num_kv_heads;
@@ -234,6 +238,7 @@ class Attention {
             .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
             .soft_cap = shape_.soft_cap,
             .window = shape_.window,
+            .sinks = sinks_.empty() ? nullptr : sinks_.data(),
             .num_sequences = static_cast<std::int64_t>(step.first_positions.size()),
             .chunk_max = step.chunk_max,
             .context_max = step.context_max,
@@ -267,6 +272,7 @@ class Attention {
   std::vector<float> queries_;
   std::vector<float> keys_;
   std::vector<float> values_;
+  std::vector<float> sinks_;  // empty: none
   std::vector<float> output_;
   kernels::Memory counters_;  // of all runs, as a stream's
   int more_splits_ = 0;

@@ -27,9 +27,10 @@ using Shape = testing::AttentionShape;
 // Grouped heads 1, 2, 4, 8 and more than a tile; head_dims that tiles divide and do not; windows
 // shorter than a block, across splits and longer than all.
 constexpr Shape kShapes[] = {
-    {2, 2, 64},           {4, 2, 80},      {4, 1, 128},      {8, 1, 16},    {1, 1, 256},
-    {3, 3, 12},           {17, 1, 16},     {2, 1, 3},        {4, 2, 32, 5}, {2, 1, 32, 0, 2.0F},
-    {2, 2, 16, 70, 1.5F}, {2, 1, 32, 257}, {1, 1, 96, 5000}, {2, 2, 16, 1}, {2, 1, 184, 70},
+    {2, 2, 64},       {4, 2, 80},          {4, 1, 128},          {8, 1, 16},
+    {1, 1, 256},      {3, 3, 12},          {17, 1, 16},          {2, 1, 3},
+    {4, 2, 32, 5},    {2, 1, 32, 0, 2.0F}, {2, 2, 16, 70, 1.5F}, {2, 1, 32, 257},
+    {1, 1, 96, 5000}, {2, 2, 16, 1},       {2, 1, 184, 70},      {8, 2, 16, 257, 0.0F, true},
 };
 
 struct AttentionCase {
@@ -51,7 +52,7 @@ std::vector<AttentionCase> cases() {
   all.push_back({ElementType::kE4M3, {2, 1, 32, 257}});
   all.push_back({ElementType::kE4M3, {2, 1, 184, 70}});
   all.push_back({ElementType::kF32, {2, 1, 20, 70, 1.5F}});
-  all.push_back({ElementType::kF32, {1, 1, 80}});
+  all.push_back({ElementType::kF32, {2, 1, 80, 0, 0.0F, true}});
   return all;
 }
 
@@ -63,7 +64,8 @@ std::string case_name(const ::testing::TestParamInfo<AttentionCase>& info) {
                                                              : "bf16";
   return type + std::string("_") + std::to_string(s.num_heads) + "x" +
          std::to_string(s.num_kv_heads) + "x" + std::to_string(s.head_dim) + "_window" +
-         std::to_string(s.window) + (s.soft_cap > 0.0F ? "_capped" : "");
+         std::to_string(s.window) + (s.soft_cap > 0.0F ? "_capped" : "") +
+         (s.has_sinks ? "_sinks" : "");
 }
 
 class CudaAttentionTest : public ::testing::TestWithParam<AttentionCase> {

@@ -90,6 +90,9 @@ struct AttentionArgs {
   // A scaled score becomes cap * tanh(score / cap); 0: as it is.
   float soft_cap = 0.0F;
   std::int32_t window = 0;  // tokens that a row sees, itself included; 0: all before it
+  // [num_heads] scores that a head's rows see beside their tokens', as they are and of no value
+  // (attention sinks, Xiao et al. 2023); null: none.
+  const float* sinks = nullptr;
   std::int64_t num_sequences = 0;
   // Upper bounds over all sequences, since the host cannot read arrays on a device.
   std::int32_t chunk_max = 0;                     // rows
