@@ -146,7 +146,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   // Once, on the encoder's thread where it takes long: then it must not touch what the strand does.
   // The error is the client's.
   virtual Result<Encoded> encode(const registry::ReadyModel& model) = 0;
-  // Once, behind encode(), on the strand. An error ends the request.
+  // Once, after encode(), on the strand. An error ends the request.
   virtual Result<void> accept(const registry::ReadyModel& /*model*/, Encoded& /*encoded*/) {
     return {};
   }
