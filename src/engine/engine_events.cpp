@@ -101,7 +101,7 @@ void Engine::Impl::queue_events(std::span<scheduler::SchedulerEvent> events,
 void Engine::Impl::give_token(Stream& stream, const StreamKey& key, TokenEvent&& token,
                               Clock::time_point now) {
   if (token.token != kNoToken && stream.record.token(metrics, now)) {
-    token.num_cached = stream.record.num_cached();
+    token.num_cached = stream.record.num_cached(token.finish_reason != FinishReason::kNone);
   }
   if (stream.has_gap) return;
   if (trace.is_on() && token.token != kNoToken) trace.token(stream.trace);

@@ -82,9 +82,11 @@ Result<void> Account::add_stream() {
   return {};
 }
 
-Result<void> Account::begin_part() {
+Result<void> Account::begin_part(std::int64_t num_tokens) {
   const std::lock_guard lock(mutex_);
-  return add_stream();
+  Result<void> added = add_stream();
+  if (added && limits_.tokens_per_minute > 0) num_tokens_ -= static_cast<double>(num_tokens);
+  return added;
 }
 
 Result<void> Account::begin(std::int64_t num_tokens, Clock::time_point now) {

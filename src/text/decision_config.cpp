@@ -77,9 +77,10 @@ Result<void> read_settings(const Json& file, DecisionConfig& config) {
   for (std::size_t kind = 0; kind < kNumQuestionKinds; ++kind) {
     if (auto read = read_kind(file, kind, config); !read) return read;
   }
-  if (config.labels[0].size() != 2) {
-    return Error{ErrorCode::kInvalid, "labels.noul: allowed are two, those of true and of false"};
+  if (config.labels[0].size() < 2) {
+    return Error{ErrorCode::kInvalid, "labels.noul: needed are two, those of true and of false"};
   }
+  config.labels[0].resize(2);  // more are not read in transformers either
   if (const Json* order = find_json(file, "noul_options")) {
     config.false_first = *order == Json::array({"false", "true"});
     if (!config.false_first && *order != Json::array({"true", "false"})) {

@@ -182,6 +182,10 @@ def test_each_token_is_computed_once(model):  # noqa: F811
         assert after["computed_tokens"] == num_nodes(prompts)
         assert first["usage"]["input_tokens"] == sum(map(len, prompts))
         assert ask(server, asked, state=state)["answers"] == first["answers"]
+        question = [{"type": "predicate", "instructions": f"{words[0]}, is it?"}]
+        _, again = post(server, "/v1/decisions", {"input": state, "questions": question})
+        details = again["usage"]["input_tokens_details"]
+        assert details == {"cached_tokens": len(prompts[0]), "cache_write_tokens": 0}
         assert counters(server) == after
 
 
@@ -337,6 +341,7 @@ WRONG_INPUTS = [
     ({"questions": [{"type": "score", "instructions": "?", "levels": [{"label": "a"}, {}]}]},
      "levels[1]: needed is label"),
     ({"questions": [{"type": "predicate"}]}, "instructions is missing"),
+    ({"input": STATE * 999}, "input: has "),
 ]  # fmt: skip
 
 

@@ -37,14 +37,18 @@ TEST(Account, StreamsAtATime) {
   EXPECT_FALSE(account.begin(10));
 }
 
-TEST(Account, APartOfAStreamNeedsNoTokensOfTheMinute) {
+TEST(Account, APartOfARequestNeedsNoTokensLeftAndItsOwnCount) {
   Account account("a", 1, limits(2, 6000));
   EXPECT_TRUE(account.begin(7000));
-  EXPECT_TRUE(account.begin_part());
-  EXPECT_FALSE(account.begin_part()) << "two are under way";
+  EXPECT_TRUE(account.begin_part(0));
+  EXPECT_FALSE(account.begin_part(0)) << "two are under way";
   account.ended(1);
   EXPECT_FALSE(account.begin(1));
-  EXPECT_TRUE(account.begin_part());
+  EXPECT_TRUE(account.begin_part(500));
+  account.ended(2);
+  const auto denied = account.begin(1);
+  ASSERT_FALSE(denied);
+  EXPECT_GT(denied.error().wait_ms, 14'000) << "1,500 too many";
 }
 
 TEST(Account, TokensAMinuteAreADebtThatIsWaitedFor) {

@@ -231,6 +231,21 @@ TEST_F(Keys, CandidatesAreOneStreamOfTheMinute) {
   EXPECT_EQ(score("9"), 0U);
 }
 
+TEST_F(Keys, AQueryCountsOnceWithItsItems) {
+  start(R"(, "tokens_per_minute": 50)");
+  const auto status = [&](const std::string& query) {
+    Fields fields = bearer(kUser);
+    fields.emplace_back("Content-Type", "application/json");
+    const std::string items = "[[1, 2], [3, 4], [5, 6], [7, 8]]";
+    return ask("POST /generative_scoring", fields,
+               R"({"label_token_ids": [1], "items": )" + items + R"(, "query": [)" + query + "]}")
+        .status;
+  };
+  EXPECT_EQ(status("1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6"), 200);
+  EXPECT_EQ(status("9, 9, 9, 9, 9, 9, 9, 9, 9, 9"), 200) << "24 + 8 + 4 are gone; leaves a debt";
+  EXPECT_EQ(status("9"), 429);
+}
+
 // Of two that have as much to do, a key with many connections gets as many rows as one with one.
 TEST_F(Keys, SharesAreByKey) {
   constexpr int kNumMany = 10;

@@ -57,8 +57,12 @@ class StreamRecord {
     last_token_ = now;
     return is_first;
   }
-  // TokenEvent::num_cached; -1 where it was answered without being scheduled.
-  int num_cached() const { return admission_ == Clock::time_point() ? -1 : num_cached_; }
+  // TokenEvent::num_cached. What ends without having been scheduled has needed none of its prompt;
+  // before that nobody knows what it will need.
+  int num_cached(bool ends) const {
+    if (admission_ != Clock::time_point()) return num_cached_;
+    return ends ? num_prompt_ : -1;
+  }
 
   // The end of the stream, one of the two. It is a line of the log.
   void finished(EngineMetrics& metrics, FinishReason reason) const;

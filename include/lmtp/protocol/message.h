@@ -229,7 +229,7 @@ struct DecisionAnswer {
   std::string answers = {};      // a JSON object, by the questions' names
   std::string diagnostics = {};  // likewise
   std::int64_t num_prompt = 0;   // tokens of all questions
-  std::int64_t num_cached = 0;   // of these, that the prefix cache had
+  std::int64_t num_cached = 0;   // of these, that a cache had
 };
 
 // A token's entry: the event, and what its stream asked for besides.

@@ -53,9 +53,10 @@ Submission submit_metered(Request& request, const CheckAccess& check_access, con
   if (const Result<void> ok = check_access(*account, request.model); !ok) {
     return Refusal{ok.error(), true};
   }
-  const auto num_prompt = request.is_part ? 0 : static_cast<std::int64_t>(request.prompt.size());
+  const auto num_prompt =
+      request.part_tokens.value_or(static_cast<std::int64_t>(request.prompt.size()));
   if (const Result<void> begun =
-          request.is_part ? account->begin_part() : account->begin(num_prompt);
+          request.part_tokens ? account->begin_part(num_prompt) : account->begin(num_prompt);
       !begun) {
     return Refusal{begun.error()};
   }

@@ -49,8 +49,9 @@ class Account {
   // A stream begins that has so many tokens to be read. While there are tokens left it may take
   // more than that: the debt is waited for.
   Result<void> begin(std::int64_t num_tokens, Clock::time_point now = Clock::now());
-  // Another sequence of a stream that has begun, whose prompt was counted then.
-  Result<void> begin_part();
+  // Another sequence of what has begun, with so many tokens that were not counted then. It needs
+  // none left.
+  Result<void> begin_part(std::int64_t num_tokens);
   // It has not begun after all.
   void undo(std::int64_t num_tokens) noexcept;
   void generated(std::int64_t num_tokens) noexcept;

@@ -33,7 +33,8 @@ struct TokenEvent {
   int num_backtracked = 0;
   bool is_appended = false;  // by a Backtrack
   bool is_forced = false;    // nothing else could follow (NextTokens), so it was not drawn
-  // With a stream's first token: of its prompt's, those that the prefix cache had; -1: not told.
+  // With a stream's first token: of its prompt's, those that the prefix cache had, or all where the
+  // score cache answers by that token; -1: not told.
   int num_cached = -1;
   // One for each of SamplingParams::logprob_token_ids, in their order; null: none are asked for.
   TokenLogprobs listed_logprobs = {};

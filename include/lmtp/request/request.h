@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,9 +50,9 @@ struct Request {
   std::vector<TokenId> prompt;
   std::vector<TokenId> scored;  // Score only
   SamplingParams params;        // of a Score top_logprobs alone
-  // Score only: one of several that a client asked for together, whose prompt was counted with the
-  // first one.
-  bool is_part = false;
+  // Score only: it is not the first of several that a client asked for together, and so many of its
+  // prompt's tokens count for the client's key; the others were counted before.
+  std::optional<int> part_tokens = {};
   int num_resumed = 0;         // of the prompt's last tokens, those that count as generated
   bool wants_notices = false;  // StreamNotice
   // Generate only; null: none. It has seen the resumed tokens.

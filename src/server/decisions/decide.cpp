@@ -32,16 +32,19 @@ void read_decision_options(JsonFields& fields, const OrderedJson& body, Decision
   request.template_kwargs = body["chat_template_kwargs"];
 }
 
-void decide(const GenerationContext& context, DecisionRequest request,
-            std::vector<std::string> unknown_keys, const std::shared_ptr<HttpResponder>& responder,
-            std::function<std::string(const Decided&)> write,
+void decide(const GenerationContext& context, Result<DecisionRequest> request,
+            const std::shared_ptr<HttpResponder>& responder, std::string (*write)(const Decided&),
             HttpResponse (*make_error)(const Error&, bool no_model)) {
+  if (!request) {
+    context.models.refusals().add(request.error().code);
+    return responder->send(make_error(request.error(), false));
+  }
   GenerationRequest generation;
-  generation.model = request.model;
-  generation.num_bytes = request.num_bytes;
+  generation.model = request->model;
+  generation.num_bytes = request->num_bytes;
   generation.is_slow = true;
-  generation.unknown_keys = std::move(unknown_keys);
-  const auto asked = std::make_shared<const DecisionRequest>(std::move(request));
+  generation.unknown_keys = std::move(request->unknown_keys);
+  const auto asked = std::make_shared<const DecisionRequest>(std::move(*request));
   const auto plan = std::make_shared<std::shared_ptr<DecisionPlan>>();
   const auto rows = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();
   generation.make_prompts = [asked, plan,
@@ -51,11 +54,10 @@ void decide(const GenerationContext& context, DecisionRequest request,
     *rows = *plan = std::move(*made);
     return Prompts();
   };
-  auto make_body = [asked, plan,
-                    write = std::move(write)](const std::string& model) -> Result<std::string> {
+  auto make_body = [asked, plan, write](const std::string& model) -> Result<std::string> {
     auto answers = (*plan)->answers(asked->questions);
     if (!answers) return answers.error();
-    return write({model, asked->questions, std::move(*answers), (*plan)->num_prompt_tokens(),
+    return write({*asked, model, std::move(*answers), (*plan)->num_prompt_tokens(),
                   (*plan)->num_cached_tokens()});
   };
   answer_at_end(context, std::move(generation), responder, std::move(make_body), make_error);

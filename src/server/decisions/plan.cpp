@@ -172,10 +172,11 @@ class DecisionPlanner {
     std::size_t longest = 0;
     for (const auto& one : ids) longest = std::max(longest, one.size());
     if (asked.prompt.size() + longest > static_cast<std::size_t>(context_length_)) {
-      return Error{ErrorCode::kInvalid, "state: has " +
-                                            std::to_string(asked.prompt.size() + longest) +
-                                            " tokens with its question; allowed are at most " +
-                                            std::to_string(context_length_) + ", the context"};
+      return with_field_name(
+          request_.state_name,
+          {ErrorCode::kInvalid, "has " + std::to_string(asked.prompt.size() + longest) +
+                                    " tokens with its question; allowed are at most " +
+                                    std::to_string(context_length_) + ", the context"});
     }
     auto candidates = CandidateTrie::make(ids);
     if (!candidates) return Error{ErrorCode::kConstraint, candidates.error().message};
@@ -240,6 +241,7 @@ std::optional<ScoreOfRow> DecisionPlan::next() {
     prompt.insert(prompt.end(), asked.prompt.begin(), asked.prompt.end());
     ScoreOfRow score = asked.candidates->score_of(*row, prompt);
     score.row = rows_.size();
+    if (question > 0 && *row == 0) score.part_tokens = static_cast<int>(asked.prompt.size());
     rows_.push_back({question, *row});
     score.top_logprobs = diagnoses_ && asked.by_labels ? 1 : 0;
     return score;

@@ -90,11 +90,6 @@ OrderedJson question_json(const Question& question, const std::vector<std::strin
           {"descriptions", descriptions}};
 }
 
-Error about_template(Error error) {
-  if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kInvalid;
-  return with_field_name("state", std::move(error));
-}
-
 }  // namespace
 
 DecisionPrompts::DecisionPrompts(const registry::ReadyModel& model, const DecisionRequest& request)
@@ -102,6 +97,11 @@ DecisionPrompts::DecisionPrompts(const registry::ReadyModel& model, const Decisi
       request_(request),
       state_(content_text(request.messages.is_null() ? request.state : request.messages)),
       has_messages_(!request.messages.is_null()) {}
+
+Error DecisionPrompts::about_state(Error error) const {
+  if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kInvalid;
+  return with_field_name(request_.state_name, std::move(error));
+}
 
 std::size_t DecisionPrompts::state_bytes() const {
   return state_.size() + request_.system.size() + request_.template_kwargs.dump().size();
@@ -153,16 +153,16 @@ Result<DecisionPrompt> DecisionPrompts::written(const std::string& question) {
     const tokenizer::Tokenizer& tokenizer = **model_.tokenizer;
     const TextRange all{0, text.size()};
     auto ids = tokenizer.encode_around(text, {&all, 1});
-    if (!ids) return about_template(ids.error());
+    if (!ids) return about_state(ids.error());
     prompt.ids = std::move(*ids);
     if (tokenizer.adds_bos()) prompt.ids.insert(prompt.ids.begin(), tokenizer.bos_id());
     return prompt;
   }
-  if (!model_.chat_template) return about_template(model_.chat_template.error());
+  if (!model_.chat_template) return about_state(model_.chat_template.error());
   const auto chat = rendered(question);
-  if (!chat) return about_template(chat.error());
+  if (!chat) return about_state(chat.error());
   auto ids = (*model_.chat_template)->encode(*chat);
-  if (!ids) return about_template(ids.error());
+  if (!ids) return about_state(ids.error());
   prompt.ids = std::move(*ids);
   prompt.in_reasoning = opens_reasoning(*model_.reply_layout, chat->text);
   return prompt;
@@ -184,9 +184,9 @@ Result<std::vector<DecisionPrompt>> DecisionPrompts::by_own_template(
   if (!request_.system.empty()) messages.push_back(message("system", request_.system));
   messages.push_back(message("user", ""));
   const auto rendered = own.render({.messages = messages.dump(), .template_kwargs = kwargs.dump()});
-  if (!rendered) return about_template(rendered.error());
+  if (!rendered) return about_state(rendered.error());
   auto marked = encode_marked(own, *rendered);
-  if (!marked) return about_template(marked.error());
+  if (!marked) return about_state(marked.error());
   if (marked->marks.empty() && questions.size() == 1) marked->marks.push_back(marked->ids.size());
   if (marked->marks.size() != questions.size() || marked->marks.front() == 0) {
     return Error{ErrorCode::kInvalid,
@@ -197,10 +197,10 @@ Result<std::vector<DecisionPrompt>> DecisionPrompts::by_own_template(
                      "(--decision-template)"};
   }
   if (marked->ids.size() > static_cast<std::size_t>(model_.limits.context_length)) {
-    return Error{ErrorCode::kInvalid, "state: has " + std::to_string(marked->ids.size()) +
-                                          " tokens with its questions; allowed are at most " +
-                                          std::to_string(model_.limits.context_length) +
-                                          ", the context"};
+    return about_state(
+        {ErrorCode::kInvalid, "has " + std::to_string(marked->ids.size()) +
+                                  " tokens with its questions; allowed are at most " +
+                                  std::to_string(model_.limits.context_length) + ", the context"});
   }
   std::vector<DecisionPrompt> prompts;
   for (const std::size_t mark : marked->marks) {

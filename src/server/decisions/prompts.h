@@ -43,6 +43,7 @@ class DecisionPrompts {
   Result<text::RenderedChat> rendered(const std::string& question);
   Result<text::RenderedChat> rendered_with(const OrderedJson& messages, bool* is_refused) const;
   OrderedJson with_question(const std::string& question) const;
+  Error about_state(Error error) const;
 
   const registry::ReadyModel& model_;
   const DecisionRequest& request_;

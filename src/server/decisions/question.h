@@ -47,7 +47,8 @@ inline constexpr std::string_view kScoringNames = "auto, label, option, option_m
 
 struct DecisionRequest {
   std::string model;
-  OrderedJson state;  // a text or JSON; null where there are messages
+  OrderedJson state;                      // a text or JSON; null where there are messages
+  std::string_view state_name = "state";  // as the protocol calls it, or the messages; for errors
   // A chat, for the model's template; null: none. Contents are null, texts, or lists of text parts.
   OrderedJson messages = nullptr;
   std::string system;  // that comes before the state; empty: none
@@ -56,7 +57,8 @@ struct DecisionRequest {
   OrderedJson template_kwargs = OrderedJson::object();
   bool diagnoses = false;
 
-  std::size_t num_bytes = 0;  // of the body
+  std::size_t num_bytes = 0;              // of the body
+  std::vector<std::string> unknown_keys;  // likewise: ignored, and named in the log
 };
 
 // The questions that are wrong, all of them; empty: none. Owner: the reading of one body.

@@ -169,7 +169,7 @@ ScoreOfRow CandidateTrie::score_of(std::size_t row, std::span<const TokenId> pro
   score.prompt.insert(score.prompt.end(), of.prompt_tail.begin(), of.prompt_tail.end());
   score.scored = of.scored;
   score.listed = of.listed;
-  score.is_part = row > 0;
+  if (row > 0) score.part_tokens = 0;
   return score;
 }
 

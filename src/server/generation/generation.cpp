@@ -229,7 +229,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       request.key = {responder_->id(), static_cast<StreamId>(next->row)};
       request.prompt = std::move(next->prompt);
       request.scored = std::move(next->scored);
-      request.is_part = next->is_part;
+      request.part_tokens = next->part_tokens;
       request.params.top_logprobs = next->top_logprobs;
       request.params.logprob_token_ids = std::move(next->listed);
       if (scores_.size() <= next->row) scores_.resize(next->row + 1);

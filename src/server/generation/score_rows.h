@@ -18,7 +18,7 @@ struct ScoreOfRow {
   std::vector<TokenId> scored = {};
   std::shared_ptr<const std::vector<TokenId>> listed = {};  // SamplingParams::logprob_token_ids
   int top_logprobs = 0;
-  bool is_part = false;  // Request::is_part
+  std::optional<int> part_tokens = {};  // Request::part_tokens
 };
 
 // Owner: one request; on its strand.

@@ -71,6 +71,7 @@ Result<DecisionRequest> read_decide(const protocol::DecideMessage& message) {
   if (!read) return about_questions(read.error());
   request.questions = std::move(*read);
   request.state = std::move(*state);
+  if (!messages->is_null()) request.state_name = "messages";
   request.messages = std::move(*messages);
   request.system = message.instructions;
   return request;

@@ -15,7 +15,7 @@ namespace lmtp::server {
 Request StreamRows::request_of(ScoreOfRow row) const {
   Request request = common;
   request.key.sample = static_cast<int>(row.row);
-  request.is_part = row.is_part;
+  request.part_tokens = row.part_tokens;
   request.prompt = std::move(row.prompt);
   request.scored = std::move(row.scored);
   request.params.top_logprobs = row.top_logprobs;

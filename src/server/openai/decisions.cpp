@@ -221,21 +221,21 @@ Result<Question> question_of(const OrderedJson& given) {
   return question;
 }
 
-Result<DecisionRequest> read_decision(const std::string& body,
-                                      std::vector<std::string>& unknown_keys) {
+Result<DecisionRequest> read_decision(const std::string& body) {
   const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
   const auto ordered = parse_ordered_json(body, "body");
   if (!ordered) return ordered.error();
   JsonFields fields(*root);
   DecisionRequest request;
+  request.state_name = "input";
   request.num_bytes = body.size();
   if (const std::string* model = fields.text("model")) request.model = *model;
   read_decision_options(fields, *ordered, request);
   fields.find("prompt_cache_options");  // of caches that this server needs none of
   const Json* input = fields.find("input");
   const Json* questions = fields.find("questions");
-  unknown_keys = fields.unknown_keys();
+  request.unknown_keys = fields.unknown_keys();
   if (input == nullptr || !(input->is_string() || input->is_array())) {
     fields.fail("input", (input == nullptr ? "is missing" : seen(*input)) +
                              std::string("; allowed are a text and a list of messages"));
@@ -318,16 +318,16 @@ void write_usage(const Decided& decided, JsonWriter& json) {
   json.field("total_tokens", decided.num_prompt_tokens).end_object();
 }
 
-std::string decision_body(const Decided& decided, bool diagnoses) {
+std::string decision_body(const Decided& decided) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("model", decided.model).key("answers").begin_array();
   for (std::size_t i = 0; i < decided.answers.size(); ++i) {
-    write_typed_answer(decided.questions[i], decided.answers[i], json);
+    write_typed_answer(decided.request.questions[i], decided.answers[i], json);
   }
   json.end_array();
   write_usage(decided, json);
-  if (diagnoses) {
+  if (decided.request.diagnoses) {
     json.key("diagnostics").begin_array();
     for (const TypedAnswer& answer : decided.answers) write_diagnostics(answer, json);
     json.end_array();
@@ -339,19 +339,8 @@ std::string decision_body(const Decided& decided, bool diagnoses) {
 }  // namespace
 
 Then openai_decisions(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
-  std::vector<std::string> unknown_keys;
-  auto request = read_decision(http.body, unknown_keys);
-  return [&context, responder, unknown_keys = std::move(unknown_keys),
-          request = std::move(request)]() mutable {
-    if (!request) {
-      context.generation.models.refusals().add(request.error().code);
-      return responder->send(openai_error(request.error()));
-    }
-    const bool diagnoses = request->diagnoses;
-    decide(
-        context.generation, std::move(*request), std::move(unknown_keys), responder,
-        [diagnoses](const Decided& decided) { return decision_body(decided, diagnoses); },
-        openai_error);
+  return [&context, responder, request = read_decision(http.body)]() mutable {
+    decide(context.generation, std::move(request), responder, decision_body, openai_error);
   };
 }
 

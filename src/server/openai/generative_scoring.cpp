@@ -62,6 +62,9 @@ class ItemRows final : public ScoreRows {
     score.prompt.insert(score.prompt.end(), second.begin(), second.end());
     score.scored = {listed_->front()};
     score.listed = listed_;
+    if (score.row > 0) {
+      score.part_tokens = static_cast<int>(item_first_ ? score.prompt.size() : item.size());
+    }
     return score;
   }
   void give_back(std::size_t row) override { left_.push_back(row); }

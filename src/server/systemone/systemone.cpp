@@ -15,8 +15,7 @@
 namespace lmtp::server {
 namespace {
 
-Result<DecisionRequest> read_systemone(const std::string& body,
-                                       std::vector<std::string>& unknown_keys) {
+Result<DecisionRequest> read_systemone(const std::string& body) {
   const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
   const auto ordered = parse_ordered_json(body, "body");
@@ -43,7 +42,7 @@ Result<DecisionRequest> read_systemone(const std::string& body,
     fields.fail("questions", (questions == nullptr ? "is missing" : seen(*questions)) +
                                  std::string("; needed is an object, questions by their names"));
   }
-  unknown_keys = fields.unknown_keys();
+  request.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();
   request.state = (*ordered)["state"];
   auto read = read_questions((*ordered)["questions"]);
@@ -56,10 +55,10 @@ std::string systemone_body(const Decided& decided) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("model", decided.model).key("answers");
-  write_systemone(decided.questions, decided.answers, json);
+  write_systemone(decided.request.questions, decided.answers, json);
   json.key("usage").begin_object();
   json.field("input_tokens", decided.num_prompt_tokens).field("output_tokens", 0).end_object();
-  write_all_diagnostics(decided.questions, decided.answers, json.key("diagnostics"));
+  write_all_diagnostics(decided.request.questions, decided.answers, json.key("diagnostics"));
   json.end_object();
   return out + "\n";
 }
@@ -67,16 +66,8 @@ std::string systemone_body(const Decided& decided) {
 }  // namespace
 
 Then systemone(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
-  std::vector<std::string> unknown_keys;
-  auto request = read_systemone(http.body, unknown_keys);
-  return [&context, responder, unknown_keys = std::move(unknown_keys),
-          request = std::move(request)]() mutable {
-    if (!request) {
-      context.generation.models.refusals().add(request.error().code);
-      return responder->send(openai_error(request.error()));
-    }
-    decide(context.generation, std::move(*request), std::move(unknown_keys), responder,
-           systemone_body, openai_error);
+  return [&context, responder, request = read_systemone(http.body)]() mutable {
+    decide(context.generation, std::move(request), responder, systemone_body, openai_error);
   };
 }
 
