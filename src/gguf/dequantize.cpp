@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "lmtp/base/check.h"
-#include "lmtp/base/half.h"
-#include "lmtp/gguf/codes.h"
+#include "unpack.h"
 
 namespace lmtp::gguf {
 namespace {
@@ -18,10 +17,6 @@ float widen_bf16(const unsigned char* from) {
   const std::uint32_t bits =
       static_cast<std::uint32_t>(from[0]) << 16 | static_cast<std::uint32_t>(from[1]) << 24;
   return std::bit_cast<float>(bits);
-}
-
-float widen_f16(const unsigned char* from) {
-  return half_value(static_cast<std::uint32_t>(from[0] | from[1] << 8));
 }
 
 // A scale, then 32 signed bytes.
@@ -48,15 +43,30 @@ bool unpack_q4_0(const unsigned char* from, const Codes& to) {
   return std::isfinite(to.scales[0]);
 }
 
-// The same; a nibble is the number of one of these codes.
-bool unpack_iq4_nl(const unsigned char* from, const Codes& to) {
+// Nibbles of IQ4_NL and IQ4_XS are numbers of these codes.
+void widen_nibbles(std::uint8_t* codes) {
   constexpr int kValues[] = {-127, -104, -83, -65, -49, -35, -22, -10,
                              1,    13,   25,  38,  53,  69,  89,  113};
+  for (int i = 0; i < kSmallBlock; ++i) codes[i] = static_cast<std::uint8_t>(kValues[codes[i]]);
+}
+
+bool unpack_iq4_nl(const unsigned char* from, const Codes& to) {
   const bool is_finite = unpack_q4_0(from, to);
-  for (int i = 0; i < kSmallBlock; ++i) {
-    to.codes[i] = static_cast<std::uint8_t>(kValues[to.codes[i]]);
-  }
+  widen_nibbles(to.codes);
   return is_finite;
+}
+
+// A scale; scales of eighths, their upper two bits in 2 bytes and their lower four in 4; nibbles.
+bool unpack_iq4_xs(const unsigned char* from, const Codes& to) {
+  const float scale = widen_f16(from);
+  for (int part = 0; part < 8; ++part) {
+    const int high = from[2 + part / 4] >> (part % 4 * 2) & 3;
+    const int low = from[4 + part / 2] >> (part % 2 * 4) & 0xF;
+    to.scales[part] = scale * static_cast<float>((low | high << 4) - 32);
+    unpack_nibbles(from + 8 + part * 16, nullptr, to.codes + part * kSmallBlock);
+    widen_nibbles(to.codes + part * kSmallBlock);
+  }
+  return std::isfinite(scale);
 }
 
 // A scale, fifth bits, nibbles.
@@ -188,6 +198,12 @@ constexpr Unpacker kUnpackers[] = {
     {"Q5_0", {.has_half_scales = true}, unpack_q5_0},
     {"Q5_1", {.has_offsets = true, .has_half_scales = true}, unpack_q5_1},
     {"IQ4_NL", {.has_half_scales = true}, unpack_iq4_nl},
+    {"IQ4_XS", {}, unpack_iq4_xs},
+    {"IQ2_XXS", {}, unpack_iq2_xxs},
+    {"IQ2_XS", {.group = 16}, unpack_iq2_xs},
+    {"IQ2_S", {.group = 16}, unpack_iq2_s},
+    {"IQ3_XXS", {}, unpack_iq3_xxs},
+    {"IQ3_S", {}, unpack_iq3_s},
     {"Q2_K", {.group = 16, .has_offsets = true}, unpack_q2_k},
     {"Q3_K", {.group = 16}, unpack_q3_k},
     {"Q4_K", {.bits = 4, .has_offsets = true}, unpack_q4_k},

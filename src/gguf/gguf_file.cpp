@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "tensor_types.h"
+
 namespace lmtp::gguf {
 namespace {
 
@@ -235,46 +237,42 @@ class GgufFile::Parser {
     alignment_ = static_cast<std::uint64_t>(value);
   }
 
-  void read_tensor(std::uint64_t index) {
+  bool read_tensor(std::uint64_t index) {
     const std::string number = "tensor " + std::to_string(index);
     Tensor tensor;
-    if (!take_text(tensor.name, number)) return;
+    if (!take_text(tensor.name, number)) return false;
     if (!is_plain_name(tensor.name)) {
-      refuse(number + ": its name is not one of up to " + std::to_string(kNameBytesMax) +
-             " printable characters");
-      return;
+      return refuse(number + ": its name is not one of up to " + std::to_string(kNameBytesMax) +
+                    " printable characters");
     }
     const std::string what = "tensor '" + tensor.name + "'";
-    if (!read_shape(tensor, what)) return;
+    if (!read_shape(tensor, what)) return false;
     std::uint32_t type = 0;
     std::uint64_t offset = 0;
-    if (!take(type, what) || !take(offset, what)) return;
+    if (!take(type, what) || !take(offset, what)) return false;
     tensor.type = find_tensor_type(type);
-    if (tensor.type == nullptr) {
-      refuse(what + ": its type is number " + std::to_string(type) + ", which is not known here; " +
-             kReadTypes + " are read");
-      return;
+    if (tensor.type == nullptr || !can_dequantize(*tensor.type)) {
+      return refuse(what + type_refusal(type));
     }
     if (tensor.shape.back() % tensor.type->block_elements != 0) {
-      refuse(what + ": its rows of " + std::to_string(tensor.shape.back()) +
-             " elements are not whole blocks of " + std::to_string(tensor.type->block_elements) +
-             ", as " + std::string(tensor.type->name) + " has them");
-      return;
+      return refuse(what + ": its rows of " + std::to_string(tensor.shape.back()) +
+                    " elements are not whole blocks of " +
+                    std::to_string(tensor.type->block_elements) + ", as " +
+                    std::string(tensor.type->name) + " has them");
     }
     if (offset % alignment_ != 0) {
-      refuse(what + ": its offset " + std::to_string(offset) + " is not a multiple of " +
-             std::to_string(alignment_) + ", the file's alignment");
-      return;
+      return refuse(what + ": its offset " + std::to_string(offset) + " is not a multiple of " +
+                    std::to_string(alignment_) + ", the file's alignment");
     }
     tensor.begin = offset;
     tensor.num_bytes =
         static_cast<std::uint64_t>(tensor.num_elements() / tensor.type->block_elements) *
         static_cast<std::uint64_t>(tensor.type->block_bytes);
     if (!file_.tensors_by_name_.emplace(tensor.name, file_.tensors_.size()).second) {
-      refuse(what + " is there twice");
-      return;
+      return refuse(what + " is there twice");
     }
     file_.tensors_.push_back(std::move(tensor));
+    return true;
   }
 
   bool read_shape(Tensor& tensor, const std::string& what) {

@@ -213,11 +213,6 @@ Result<std::unique_ptr<TensorSource>> open_gguf(const std::string& path) {
   if ((*file)->size() != header->file_bytes()) {
     return Error{ErrorCode::kUnavailable, path + ": was written to while it was opened"};
   }
-  for (const gguf::Tensor& tensor : header->tensors()) {
-    if (gguf::can_dequantize(*tensor.type)) continue;
-    return Error{ErrorCode::kInvalid, path + ": tensor '" + tensor.name + "' is of the type " +
-                                          std::string(tensor.type->name) + ", which is not read"};
-  }
   const auto family = find_gguf_family(*header);
   if (!family) return family.error();
   return std::unique_ptr<TensorSource>(

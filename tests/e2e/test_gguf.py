@@ -4,6 +4,7 @@ import asyncio
 import json
 import pathlib
 import shutil
+import struct
 import subprocess
 
 import gguf
@@ -58,8 +59,20 @@ TYPES = {
     "blk.1.attn_v": "Q2_K", "blk.1.attn_output": "Q4_1", "blk.1.ffn_gate": "Q4_1",
     "blk.1.ffn_up": "Q4_1", "blk.1.ffn_down": "IQ4_NL",
 }  # fmt: skip
+# What files called IQ2_M, IQ3_XS or IQ4_XS have, and BF16 for all else.
+CODEBOOKS = {
+    "token_embd": "IQ3_S", "output": "IQ4_XS",
+    "blk.0.attn_q": "IQ2_XXS", "blk.0.attn_k": "IQ2_XS", "blk.0.attn_v": "Q4_K",
+    "blk.0.ffn_gate": "IQ2_S", "blk.0.ffn_up": "IQ2_S",
+    "blk.1.attn_q": "IQ3_XXS", "blk.1.attn_k": "IQ3_XXS", "blk.1.attn_v": "IQ3_XXS",
+    "blk.1.ffn_gate": "IQ4_XS", "blk.1.ffn_up": "IQ3_S",
+}  # fmt: skip
 # Of blocks that the package reads and does not write: where the halves are that scale a block.
-HALVES = {"Q2_K": {80: 4e-3, 82: 6e-3}, "Q3_K": {108: 1e-3}, "IQ4_NL": {0: 1e-3}}
+HALVES = {
+    "Q2_K": {80: 4e-3, 82: 6e-3}, "Q3_K": {108: 1e-3}, "Q4_K": {0: 4e-4, 2: 3e-3},
+    "IQ4_NL": {0: 1e-3}, "IQ4_XS": {0: 1e-4}, "IQ3_S": {0: 1e-3}, "IQ3_XXS": {0: 1e-3},
+    "IQ2_S": {0: 3e-3}, "IQ2_XS": {0: 3e-3}, "IQ2_XXS": {0: 3e-3},
+}  # fmt: skip
 
 
 def blocks_of(kind, values, rng):
@@ -72,10 +85,11 @@ def blocks_of(kind, values, rng):
     return blocks.reshape(values.shape[0], -1)
 
 
-def write_types(path, dequantized):
-    """mixed.gguf with matrices of TYPES, or with the numbers that the package makes of these."""
-    reader = gguf.GGUFReader(MIXED)
-    writer = gguf.GGUFWriter(path, "llama")
+def write_types(path, source, types, default, dequantized):
+    """The file `source` with tensors of `types`, else `default` (None: as they are), or with the
+    numbers that the package makes of these."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
     rng = np.random.default_rng(5)
     for name, field in reader.fields.items():
         if name.startswith("GGUF.") or name == "general.architecture":
@@ -83,7 +97,7 @@ def write_types(path, dequantized):
         of_array = field.types[-1] if len(field.types) > 1 else None
         writer.add_key_value(name, field.contents(), field.types[0], of_array)
     for tensor in reader.tensors:
-        own = TYPES.get(tensor.name.removesuffix(".weight"))
+        own = types.get(tensor.name.removesuffix(".weight"), default)
         if own is None:
             writer.add_tensor(tensor.name, tensor.data)
             continue
@@ -100,16 +114,29 @@ def write_types(path, dequantized):
     return path
 
 
-def test_types_of_small_models_are_the_numbers_of_the_gguf_package(tmp_path):
+@pytest.mark.parametrize(
+    "name, types, default",
+    [
+        ("mixed", TYPES, None),
+        ("mixed", CODEBOOKS, "BF16"),
+        ("gpt2", {}, "BF16"),  # with biases, positions, transposed matrices
+        ("gemma2", {}, "BF16"),  # with norms that one is added to
+    ],
+)
+def test_types_are_the_numbers_of_the_gguf_package(tmp_path, name, types, default):
+    source = GOLDENS / f"{name}.gguf"
+    cases = json.loads(source.with_suffix(".json").read_text())
+    prompt = next(case["prompt_ids"] for case in cases if case["kind"] == "greedy")
+
     async def score(server):
         async with Socket(server.endpoint) as s:
-            await s.send("GENERATE", stream_id=1, prompt=CASE["prompt_ids"], max_tokens=NUM_TOKENS,
+            await s.send("GENERATE", stream_id=1, prompt=prompt, max_tokens=NUM_TOKENS,
                          top_logprobs=5)  # fmt: skip
             return [await s.token_of(1) for _ in range(NUM_TOKENS)]
 
     answers = []
     for dequantized in (False, True):
-        model = write_types(tmp_path / f"{dequantized}.gguf", dequantized)
+        model = write_types(tmp_path / f"{dequantized}.gguf", source, types, default, dequantized)
         with LmtpServe(model, "--kv-cache", "16MiB", "--dtype", "float32") as server:
             answers.append(asyncio.run(score(server)))
     assert answers[0] == answers[1]
@@ -128,6 +155,11 @@ def test_its_tokenizer_is_in_it():
     assert [json.loads(line) for line in run.stdout.splitlines()] == [c["ids"] for c in texts]
 
 
+def of_type(number):
+    """The description of both layers' keys, up to their type."""
+    return b"attn_k.weight" + struct.pack("<IQQI", 2, 256, 32, number)
+
+
 def other(old, new):
     return lambda data: data.replace(old, new)
 
@@ -143,6 +175,9 @@ def other(old, new):
          ["'tokenizer.ggml.eos_token_id' has the type f32", "a whole number"]),
         (other(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"), ["q_proj.weight", "missing"]),
         (other(b"blk.1.ffn_norm", b"blk.0.ffn_norm"), ["is there twice"]),
+        (other(of_type(13), of_type(34)), ["'blk.0.attn_k.weight': its type is TQ1_0, which is not "
+                                           "read; F32", "IQ2_XXS are read", "llama-quantize"]),
+        (other(of_type(13), of_type(77)), ["its type is number 77", "a file of these is needed"]),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path, spoil, words):

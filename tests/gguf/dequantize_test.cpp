@@ -1,9 +1,13 @@
 // Against the `gguf` package, which wrote the file: blocks of each type, and what it makes of them.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -20,6 +24,12 @@ std::vector<char> bytes_of(const GgufFile& file, const Tensor& tensor) {
   stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   EXPECT_TRUE(stream.good());
   return bytes;
+}
+
+std::uint32_t hashed(std::uint32_t number) {
+  number = (number ^ number >> 16) * 0x7FEB352DU;
+  number = (number ^ number >> 15) * 0x846CA68BU;
+  return number ^ number >> 16;
 }
 
 class DequantizeTest : public ::testing::TestWithParam<const char*> {};
@@ -41,6 +51,31 @@ TEST_P(DequantizeTest, HasTheBitsOfTheGgufPackage) {
   ASSERT_EQ(expected.size(), result.size() * sizeof(float));
   EXPECT_EQ(std::string(expected.data(), expected.size()),
             std::string(reinterpret_cast<const char*>(result.data()), expected.size()));
+}
+
+// They have every entry of a codebook, and scales that are no numbers; make_gguf.py wrote the sum.
+TEST_P(DequantizeTest, HasTheBitsOfAThousandBlocks) {
+  const auto file = GgufFile::open(testing::source_dir() + "/tests/goldens/gguf/blocks.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  const TensorType& type = *file->find_tensor(GetParam())->type;
+  std::optional<Error> error;
+  const auto expected = file->text(std::string(GetParam()) + ".sum", error);
+  ASSERT_EQ(expected.has_value(), type.block_elements > 1);
+  if (!expected) return;
+  std::vector<std::uint8_t> block(static_cast<std::size_t>(type.block_bytes));
+  std::vector<float> values(static_cast<std::size_t>(type.block_elements));
+  std::uint32_t number = 0;
+  std::uint64_t odd = 1;
+  std::uint64_t sum = 0;
+  for (int i = 0; i < 1024; ++i) {
+    for (std::uint8_t& byte : block) byte = static_cast<std::uint8_t>(hashed(number++));
+    if (!dequantize(type, block.data(), 1, values.data())) continue;
+    for (const float value : values) {
+      sum += odd * std::bit_cast<std::uint32_t>(value);
+      odd += 2;
+    }
+  }
+  EXPECT_EQ(sum, std::stoull(std::string(*expected), nullptr, 16));
 }
 
 // The same bits as scale * code + offset, rounded once.
@@ -75,16 +110,26 @@ TEST_P(DequantizeTest, CodesAreTheSameNumbers) {
 
 INSTANTIATE_TEST_SUITE_P(Types, DequantizeTest,
                          ::testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",
-                                           "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
-                                           "Q6_K"));
+                                           "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+                                           "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS",
+                                           "IQ2_XXS"));
 
-TEST(DequantizeTypesTest, AllOthersAreNotRead) {
-  int num_read = 0;
+TEST(DequantizeTypesTest, ThoseOfTheListAreRead) {
+  std::set<std::string> listed;
+  std::istringstream words(kReadTypes);
+  for (std::string word; words >> word;) {
+    if (word != "and") listed.insert(word.substr(0, word.find(',')));
+  }
+  std::set<std::string> read;
   for (std::uint32_t id = 0; id < 64; ++id) {
     const TensorType* type = find_tensor_type(id);
-    num_read += type != nullptr && can_dequantize(*type) ? 1 : 0;
+    if (type == nullptr) continue;
+    EXPECT_EQ(type->id, id);
+    EXPECT_EQ(type->block_elements > 0 && type->block_bytes > 0, can_dequantize(*type)) << id;
+    if (can_dequantize(*type)) read.emplace(type->name);
   }
-  EXPECT_EQ(num_read, 14);
+  EXPECT_EQ(read, listed);
+  EXPECT_EQ(read.size(), 20U);
 }
 
 TEST(DequantizeTypesTest, SaysThatAScaleIsNoNumber) {
@@ -112,6 +157,12 @@ TEST(DequantizeTypesTest, SaysThatAScaleIsNoNumber) {
   EXPECT_TRUE(spoilt(12, 2));    // its minima's
   EXPECT_TRUE(spoilt(13, 2));    // Q5_K
   EXPECT_TRUE(spoilt(14, 208));  // Q6_K
+  EXPECT_TRUE(spoilt(23, 0));    // IQ4_XS
+  EXPECT_TRUE(spoilt(16, 0));    // IQ2_XXS
+  EXPECT_TRUE(spoilt(17, 0));    // IQ2_XS
+  EXPECT_TRUE(spoilt(22, 0));    // IQ2_S
+  EXPECT_TRUE(spoilt(18, 0));    // IQ3_XXS
+  EXPECT_TRUE(spoilt(21, 0));    // IQ3_S
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "gguf_assembler.h"
@@ -20,6 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr std::uint32_t kF32 = 0;
 constexpr std::uint32_t kQ4K = 12;
+constexpr std::uint32_t kIq2Xs = 17;
 
 Result<GgufFile> parse(const std::string& bytes) {
   return GgufFile::parse("x.gguf", bytes.size(),
@@ -206,13 +208,36 @@ TEST(GgufFileTest, RefusesTensorsThatCannotBe) {
               HasSubstr("is not possible"));
   EXPECT_THAT(tensor({~std::uint64_t{0}}, kF32, 256), HasSubstr("is not possible"));
   EXPECT_THAT(tensor({100}, kQ4K, 256), HasSubstr("rows of 100 elements are not whole blocks"));
-  EXPECT_THAT(tensor({4}, 77, 256), HasSubstr("its type is number 77"));
+  EXPECT_EQ(tensor({256, 2}, kIq2Xs, 256), "no error");
+  EXPECT_THAT(tensor({512, 2}, kIq2Xs, 256), HasSubstr("its 296 bytes lie beyond the end"));
+  EXPECT_THAT(tensor({288}, kIq2Xs, 256), HasSubstr("not whole blocks of 256, as IQ2_XS has them"));
+  EXPECT_THAT(tensor({std::uint64_t{1} << 58}, kIq2Xs, 256), HasSubstr("beyond the end"));
   EXPECT_THAT(tensor({4}, kF32, 260), HasSubstr("260 is not a multiple of 32"));
   EXPECT_THAT(tensor({4}, kF32, 512), HasSubstr("beyond the end of the file"));
   EXPECT_THAT(tensor({4}, kF32, ~std::uint64_t{0} - 31), HasSubstr("beyond the end of the file"));
   EXPECT_THAT(tensor({1000}, kF32, 256), HasSubstr("beyond the end of the file"));
   EXPECT_THAT(tensor({4}, kF32, 64), HasSubstr("tensors 'a' and 'c' overlap"));
   EXPECT_THAT(tensor({4}, kF32, 0), HasSubstr("overlap"));
+}
+
+// By ggml's names, whatever their shapes are.
+TEST(GgufFileTest, RefusesTypesThatAreNotRead) {
+  const auto refusal = [](std::uint32_t type) {
+    return error_of([&](GgufAssembler& file) { file.tensor("c", {100}, type, 256); });
+  };
+  for (const auto& [type, name] : std::map<std::uint32_t, std::string>{
+           {9, "Q8_1"},      {15, "Q8_K"},       {19, "IQ1_S"},      {29, "IQ1_M"},
+           {34, "TQ1_0"},    {35, "TQ2_0"},      {39, "MXFP4"},      {40, "NVFP4"},
+           {41, "Q1_0"},     {42, "Q2_0"},       {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
+           {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
+           {24, "I8"},       {25, "I16"},        {26, "I32"},        {27, "I64"},
+           {28, "F64"}}) {
+    EXPECT_THAT(refusal(type), HasSubstr("tensor 'c': its type is " + name +
+                                         ", which is not read; " + kReadTypes + " are read"));
+  }
+  EXPECT_THAT(refusal(77), HasSubstr("its type is number 77, which is not known here; F32"));
+  EXPECT_THAT(refusal(4), HasSubstr("its type is number 4, which is not known here; F32"));
+  EXPECT_THAT(refusal(34), HasSubstr("a file of these is needed, such as one called Q8_0"));
 }
 
 TEST(GgufFileTest, TakesTheFilesAlignment) {

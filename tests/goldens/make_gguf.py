@@ -6,7 +6,8 @@
 
 (LLAMA_CPP: its sources, as in llama-cpp-python's source distribution; FAMILY: of FAMILIES, alone)
 
-- blocks.gguf: random blocks of each type that is read, and what the `gguf` package makes of them.
+- blocks.gguf: random blocks of each type that is read, and what the `gguf` package makes of them;
+  as TYPE.sum a sum over what it makes of a thousand blocks of hashed numbers.
 - a file for each family, of a checkpoint in families/ or checkpoints/, in F16 or BF16: the
   reference has the weights rounded so.
 - mixed.gguf: a Llama with the tokenizer of tokenizers/llama2, its matrices of all types, as files
@@ -64,6 +65,12 @@ SCALES = {
     TYPE.Q2_K: (1e-2, 80, 82, 1.5),
     TYPE.Q3_K: (2e-3, 108, None, 0.0),
     TYPE.IQ4_NL: (2e-3, 0, None, 0.0),
+    TYPE.IQ4_XS: (1e-4, 0, None, 0.0),
+    TYPE.IQ3_S: (1e-3, 0, None, 0.0),
+    TYPE.IQ3_XXS: (1e-3, 0, None, 0.0),
+    TYPE.IQ2_S: (3e-3, 0, None, 0.0),
+    TYPE.IQ2_XS: (3e-3, 0, None, 0.0),
+    TYPE.IQ2_XXS: (3e-3, 0, None, 0.0),
 }
 MIXED = {
     "embed_tokens": TYPE.Q4_K, "lm_head": TYPE.Q6_K, "q_proj": TYPE.Q4_K, "k_proj": TYPE.Q5_K,
@@ -101,6 +108,19 @@ def random_blocks(rng, kind, shape):
     return blocks, gguf.quants.dequantize(blocks, kind)
 
 
+def sum_of_many(kind):
+    """Of blocks of hashed numbers, those that are finite: their bits, each times an odd number."""
+    _, num_bytes = gguf.GGML_QUANT_SIZES[kind]
+    x = np.arange(1024 * num_bytes, dtype=np.uint32)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+        x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
+    with np.errstate(all="ignore"):
+        values = gguf.quants.dequantize(x.astype(np.uint8).reshape(1024, -1), kind)
+    bits = values[np.isfinite(values).all(axis=1)].view(np.uint32).astype(np.uint64).ravel()
+    odd = 2 * np.arange(len(bits), dtype=np.uint64) + np.uint64(1)
+    return f"{np.sum(bits * odd, dtype=np.uint64):016x}"
+
+
 def write_blocks(path):
     rng = np.random.default_rng(7)
     writer = gguf.GGUFWriter(path, "none")
@@ -110,6 +130,8 @@ def write_blocks(path):
         blocks, values = random_blocks(rng, kind, (2, 2 * elements))
         writer.add_tensor(kind.name, blocks, raw_dtype=kind)
         writer.add_tensor(kind.name + ".values", values.astype(np.float32))
+        if elements > 1:
+            writer.add_string(kind.name + ".sum", sum_of_many(kind))
     for write in ("header", "kv_data", "tensors"):
         getattr(writer, f"write_{write}_to_file")()
     writer.close()

@@ -22,7 +22,7 @@ using testing::GgufAssembler;
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kGgufF32 = 0;
-constexpr std::uint32_t kGgufIq3S = 21;
+constexpr std::uint32_t kGgufTq1 = 34;
 
 Result<ModelConfig> gguf_config(const GgufAssembler& assembler, const ConfigOptions& options = {}) {
   const testing::TempFolder folder;
@@ -144,10 +144,10 @@ TEST(GgufConfigTest, RefusesByName) {
   EXPECT_THAT(gguf_error([](GgufAssembler& file) { file = GgufAssembler(); }),
               HasSubstr("general.architecture: is missing"));
   EXPECT_THAT(gguf_error([](GgufAssembler& file) {
-                file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufIq3S, 320);
+                file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufTq1, 320);
                 file.data_bytes = 448;
               }),
-              HasSubstr("'blk.0.ffn_up.weight' is of the type IQ3_S, which is not read; F32"));
+              HasSubstr("'blk.0.ffn_up.weight': its type is TQ1_0, which is not read; F32"));
   EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("split.count", 3); }),
               HasSubstr("is one of 3 files"));
   EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("llama.attention.value_length", 8); }),
@@ -219,12 +219,12 @@ TEST(GgufTensorsTest, CodesAreTheNumbersOfTheFile) {
 TEST(GgufTensorsTest, TypesThatAreNotReadAreRefusedToo) {
   const testing::TempFolder folder;
   GgufAssembler file = small_llama();
-  file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufIq3S, 320);
+  file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufTq1, 320);
   file.data_bytes = 448;
   folder.write("model.gguf", file.bytes());
   const auto source = open_checkpoint(folder.path() + "/model.gguf");
   ASSERT_FALSE(source.ok());
-  EXPECT_THAT(source.error().message, HasSubstr("'blk.0.ffn_up.weight' is of the type IQ3_S"));
+  EXPECT_THAT(source.error().message, HasSubstr("'blk.0.ffn_up.weight': its type is TQ1_0"));
 }
 
 // Checked before memory is taken, as with the other formats.

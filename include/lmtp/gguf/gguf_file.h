@@ -18,8 +18,8 @@ namespace lmtp::gguf {
 // How ggml keeps a tensor's elements: in blocks of so many, along the innermost dimension.
 struct TensorType {
   std::uint32_t id = 0;
-  std::string_view name;  // ggml's: "Q4_K"
-  std::int64_t block_elements = 0;
+  std::string_view name;            // ggml's: "Q4_K"
+  std::int64_t block_elements = 0;  // 0: a name alone, such are not read
   std::int64_t block_bytes = 0;
 };
 
@@ -28,9 +28,9 @@ const TensorType* find_tensor_type(std::uint32_t id);
 
 struct Tensor {
   std::string name;
-  const TensorType* type = nullptr;
-  std::vector<std::int64_t> shape;  // the innermost dimension last, as in torch; all above 0
-  std::uint64_t begin = 0;          // of its bytes in the file
+  const TensorType* type = nullptr;  // which can_dequantize()
+  std::vector<std::int64_t> shape;   // the innermost dimension last, as in torch; all above 0
+  std::uint64_t begin = 0;           // of its bytes in the file
   std::uint64_t num_bytes = 0;
 
   std::int64_t num_elements() const;
@@ -42,7 +42,8 @@ inline constexpr std::uint64_t kTensorsMax = 1 << 20;
 inline constexpr std::uint64_t kKeysMax = 1 << 16;
 
 // The header of a file: its metadata, and where its tensors lie. It is checked as a whole: every
-// tensor lies within the file, at a multiple of the file's alignment, and overlaps no other.
+// tensor has a type that is read, lies within the file, at a multiple of the file's alignment, and
+// overlaps no other.
 // Immutable; any thread.
 class GgufFile {
  public:
@@ -109,7 +110,8 @@ bool can_dequantize(const TensorType& type);
 
 // Their names, for errors.
 inline constexpr const char* kReadTypes =
-    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K";
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, "
+    "IQ3_S, IQ3_XXS, IQ2_S, IQ2_XS and IQ2_XXS";
 
 // Computes num_blocks blocks' elements, as ggml does in float32. False: a block's scale is no
 // finite number. REQUIRES: can_dequantize(type).
