@@ -1,17 +1,20 @@
 #include "lmtp/base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "lmtp/base/json.h"
 #include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
+#include "log_output.h"
 
 namespace lmtp::log {
 namespace {
@@ -39,21 +42,34 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
-// The one logger of the process, made on first use; spdlog's sinks lock, so any thread may write.
-spdlog::logger& logger() {
-  static const std::unique_ptr<spdlog::logger> instance = [] {
-    auto made =
-        std::make_unique<spdlog::logger>("lmtp", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern(kTextPattern);
-    made->flush_on(spdlog::level::info);
-    return made;
-  }();
-  return *instance;
-}
-
 std::atomic<Format>& format() {
   static std::atomic<Format> current = Format::kText;
   return current;
+}
+
+std::string dropped_line(std::size_t num_dropped);
+
+// The one logger of the process, made on first use; the sink locks, so any thread may write.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    output_.write({line.data(), line.size()});
+  }
+  void flush_() override {}
+
+ private:
+  LogOutput output_{dropped_line};
+};
+
+spdlog::logger& logger() {
+  static const std::unique_ptr<spdlog::logger> instance = [] {
+    auto made = std::make_unique<spdlog::logger>("lmtp", std::make_shared<StderrSink>());
+    made->set_pattern(kTextPattern);
+    return made;
+  }();
+  return *instance;
 }
 
 std::function<void(Level, std::string_view)>& sink() {
@@ -99,6 +115,18 @@ std::string json_members(std::string_view message, std::span<const Field> fields
     }
   }
   return line;
+}
+
+// On the output's thread, which must not use the sink's formatter.
+std::string dropped_line(std::size_t num_dropped) {
+  const std::string text = std::to_string(num_dropped) +
+                           " lines of the log are missing here: standard error was not read";
+  const bool is_json = format() == Format::kJson;
+  const std::string content = is_json ? json_members(text, {}) : text;
+  spdlog::memory_buf_t line;
+  spdlog::pattern_formatter(is_json ? kJsonPattern : kTextPattern)
+      .format(spdlog::details::log_msg("lmtp", spdlog::level::warn, content), line);
+  return {line.data(), line.size()};
 }
 
 }  // namespace

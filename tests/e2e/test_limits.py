@@ -1,6 +1,8 @@
 """What the operator allows of a request and of all together, through lmtp-serve."""
 
 import asyncio
+import http.client
+import os
 
 from checkpoints import FOREVER
 from lmtp_socket import Socket
@@ -75,3 +77,25 @@ def test_who_finds_no_place_is_told_how_long_to_wait(endless_model):
     options = ("--kv-cache", "64MiB", "--max-concurrent-requests", "1")
     with LmtpServe(endless_model, *options) as server:
         asyncio.run(ask(server))
+
+
+def test_a_log_that_nobody_reads_stops_no_answer():
+    """Its lines are dropped, and it is said how many once it is read again."""
+    reading, writing = os.pipe()
+    server = LmtpServe("demo", "--kv-cache", "64MiB")
+    server.command = ["sh", "-c", f'exec "$@" 2>&{writing}', "sh", *server.command]
+    server.popen_options = {"pass_fds": [writing]}
+    headers = {"Content-Type": "application/json", "X-Request-Id": "x" * 100}
+    with server:
+        os.close(writing)
+        connection = http.client.HTTPConnection(server.endpoint, timeout=60)
+        for _ in range(2500):  # twice as many lines as wait
+            connection.request("POST", "/v1/completions", "[", headers)
+            answer = connection.getresponse()
+            assert answer.status == 400, answer.read()
+            answer.read()
+        text = b""
+        while b" lines of the log are missing here" not in text:
+            text += os.read(reading, 65536)
+        assert server.http_status("/health") == 200
+    os.close(reading)
