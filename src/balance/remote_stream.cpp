@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "affinity.h"
+#include "lmtp/base/text.h"
 #include "lmtp/request/error_kind.h"
 
 namespace lmtp::balance {
@@ -55,7 +56,9 @@ ErrorCode code_of(const std::string& lmtp_code) {
 }
 
 StreamError error_of(const protocol::ServerEntry& entry, const StreamKey& key) {
-  StreamError error{key.stream, {code_of(entry.error_code), entry.error, entry.retry_after_ms}};
+  StreamError error{key.stream,
+                    {code_of(entry.error_code), shortened(entry.error, kWorkerErrorBytesMax),
+                     entry.retry_after_ms}};
   error.no_model = error.error.code == ErrorCode::kNotFound;
   error.sample = key.sample;
   return error;

@@ -21,7 +21,9 @@ struct Lane;
 
 // The wire's code as an Error's; what is unknown is kInternal.
 ErrorCode code_of(const std::string& lmtp_code);
-// Of an entry with an error. Sets no_model as StreamError has it.
+// Of an entry with an error, whose text clients get: no more than so many bytes of it. Sets
+// no_model as StreamError has it.
+inline constexpr std::size_t kWorkerErrorBytesMax = 1000;
 StreamError error_of(const protocol::ServerEntry& entry, const StreamKey& key);
 
 // Owner: the pool, under its lock.

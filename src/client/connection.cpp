@@ -118,7 +118,7 @@ Result<void> Connection::connect(const std::string& host, std::uint16_t port, in
       return Error{code(), "no TLS connection to " + where + ": " + error};
     }
   }
-  error = upgrade(is_unix ? "localhost" : where, security.api_key, left_ms());
+  error = upgrade(is_unix ? "localhost" : where, security, left_ms());
   if (!error.empty()) {
     drop_socket();
     return Error{code(), where + " does not answer as an LMTP server (WebSocket at /): " + error};
@@ -183,13 +183,13 @@ std::string Connection::start_tls(const std::string& host, tls::Context& context
   return error + "; does it speak TLS there?";
 }
 
-std::string Connection::upgrade(const std::string& authority, const std::string& api_key,
+std::string Connection::upgrade(const std::string& authority, const Security& security,
                                 int timeout_ms) {
   ErrorCode ignored;
   tcp().set_option(tcp::no_delay(true), ignored);
-  socket_->read_message_max(kMessageBytesMax);
-  socket_->set_option(
-      websocket::stream_base::decorator([api_key](websocket::request_type& request) {
+  socket_->read_message_max(security.message_bytes_max);
+  socket_->set_option(websocket::stream_base::decorator(
+      [api_key = security.api_key](websocket::request_type& request) {
         request.set(boost::beast::http::field::user_agent, "lmtp-client");
         if (api_key.empty()) return;
         request.set(boost::beast::http::field::authorization, "Bearer " + api_key);

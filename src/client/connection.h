@@ -58,7 +58,7 @@ class Connection {
   std::string resolve_and_connect(const std::string& host, std::uint16_t port, int timeout_ms);
   std::string connect_to_unix(const std::string& path, int timeout_ms);
   std::string start_tls(const std::string& host, tls::Context& context, int timeout_ms);
-  std::string upgrade(const std::string& authority, const std::string& api_key, int timeout_ms);
+  std::string upgrade(const std::string& authority, const Security& security, int timeout_ms);
   // Waits until a handler has set `result`; returns the error's text, empty for success.
   std::string wait_for(std::optional<ErrorCode>& result, int timeout_ms);
 

@@ -277,6 +277,31 @@ TEST_F(PoolTest, CancelEndsAStreamHereAndThere) {
   EXPECT_FALSE(sink_->wait_done(7).event_after_end);
 }
 
+TEST_F(PoolTest, WhatAWorkerSaysIsBounded) {
+  const auto says = [](Peer& peer, const Json& request, const std::string& fields) {
+    peer.write("TOKEN [{\"stream_id\": " + request["stream_id"].dump() + ", " + fields + "}]");
+  };
+  add("aa", {[says](Peer& peer) {
+               const Json request = peer.request();
+               says(peer, request,
+                    "\"pad\": \"" + std::string(std::size_t{17} << 20, 'x') +
+                        "\", \"token\": 10, \"logprob\": -1, \"finish_reason\": \"stop\"");
+               peer.idle();
+             },
+             [says](Peer& peer) {
+               peer.token(peer.request(), 42, "\"stop\"");
+               says(peer, peer.request(),
+                    "\"code\": \"invalid_request\", \"retryable\": false, \"error\": \"" +
+                        std::string(200'000, 'x') + "\"");
+               peer.idle();
+             }});
+  ASSERT_TRUE(start());
+  submit(request(7));
+  EXPECT_EQ(sink_->wait_done(7).tokens, std::vector<TokenId>{42}) << "the first is not read";
+  submit(request(8));
+  EXPECT_EQ(sink_->wait_done(8).error, std::string(1000, 'x') + "...");
+}
+
 TEST_F(PoolTest, AnOverloadedWorkerIsPassedByAndAllOfThemAreAnError) {
   const auto refuse = [](Peer& peer, const Json& request) { peer.error(request, "overloaded"); };
   const Acts acts;

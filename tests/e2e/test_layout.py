@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -155,7 +154,26 @@ def test_children_end_with_their_parent():
         server.process.kill()
         asyncio.run(wait_gone(children))
         assert len(children) == 2
-        shutil.rmtree(folder)  # nobody is left to do it
+
+        async def gone():
+            return not folder.exists()
+
+        asyncio.run(wait_until(gone, f"{folder} is removed"))
+
+
+def test_what_others_left_is_removed(tmp_path, monkeypatch):
+    """That of a server which was killed with all of its processes, and no other's."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    left, foreign = tmp_path / "lmtp-serve-killed", tmp_path / "lmtp-serve-other"
+    for folder in (left, foreign):
+        folder.mkdir()
+        (folder / "child-1").touch()
+    (left / "lock").touch()
+    with Layout() as first:
+        assert not left.exists() and foreign.exists()
+        with Layout() as second:
+            assert first.socket_folder().exists() and second.socket_folder().exists()
+    assert list(tmp_path.iterdir()) == [foreign]
 
 
 def refusal(*options, port=0):

@@ -1,10 +1,6 @@
 #include "layout.h"
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "device_names.h"
@@ -58,25 +54,6 @@ Result<void> give_processors(const ServeOptions& options, std::vector<ChildPlan>
 }
 
 }  // namespace
-
-Result<PrivateFolder> PrivateFolder::make() {
-  std::error_code error;
-  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
-  std::string path = (parent / "lmtp-serve-XXXXXX").string();
-  if (!error && mkdtemp(path.data()) != nullptr) return PrivateFolder(std::move(path));
-  const std::string reason = error ? error.message() : std::strerror(errno);
-  return Error{ErrorCode::kUnavailable,
-               "--layout: no folder for sockets can be made among the temporary files: " + reason +
-                   "; TMPDIR names another place"};
-}
-
-PrivateFolder::PrivateFolder(std::string path) : path_(std::move(path)) {}
-PrivateFolder::PrivateFolder(PrivateFolder&& other) noexcept
-    : path_(std::exchange(other.path_, {})) {}
-PrivateFolder::~PrivateFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-}
 
 Result<std::vector<ChildPlan>> plan_children(const ServeOptions& options,
                                              const std::string& folder) {

@@ -33,6 +33,7 @@
 #include "lmtp/server/server.h"
 #include "lmtp/text/reply_layout.h"
 #include "lmtp/trace/trace.h"
+#include "private_folder.h"
 #include "serve_options.h"
 #include "serving.h"
 #include "systemd.h"
@@ -62,7 +63,6 @@ void return_large_blocks() {
   mallopt(M_TRIM_THRESHOLD, 4 * kLargeBytes);
 }
 
-// Of a log in JSON this is a line too.
 int fail(const ServeOptions& options, const std::string& message) {
   if (options.log_format == log::Format::kJson) {
     log::error(message);

@@ -31,8 +31,9 @@ struct ReceivedMessage {
 
 // What connecting takes besides an address. Copies share what was read from files.
 struct Security {
-  std::shared_ptr<boost::asio::ssl::context> tls;  // null: plain
-  std::string api_key;                             // sent as `Authorization: Bearer`; empty: none
+  std::shared_ptr<boost::asio::ssl::context> tls;    // null: plain
+  std::string api_key;                               // sent as `Authorization: Bearer`; empty: none
+  std::size_t message_bytes_max = kMessageBytesMax;  // a longer one ends the connection
 };
 
 // As programs are asked for it.
