@@ -669,6 +669,10 @@ class Client:
         """Names for it, which `controller` of generate() takes as well as the id."""
         await self._controller("tag", {"module_id": module_id, "tags": tags, **params})
 
+    async def untag_controllers(self, *tags: str, **params: Any) -> None:
+        """Removes these names."""
+        await self._controller("untag", {"tags": tags, **params})
+
     async def list_controllers(self, **params: Any) -> list[dict[str, Any]]:
         """All tags, the newest first: {"tag", "module_id", "updated_at", ...}."""
         return (await self._controller("list", params))["tags"]

@@ -53,8 +53,17 @@ class EmbeddedRuntime : public Runtime {
     });
   }
 
-  void get_tags(Done<Result<std::vector<TagInfo>>> done) override {
-    side<std::vector<TagInfo>>(std::move(done), [this] { return store_.get_tags(); });
+  void remove_tags(std::vector<std::string> tags, Auth auth,
+                   Done<Result<std::vector<TagInfo>>> done) override {
+    side<std::vector<TagInfo>>(std::move(done),
+                               [this, tags = std::move(tags), auth = std::move(auth)] {
+                                 return store_.remove_tags(tags, auth);
+                               });
+  }
+
+  void get_tags(Auth auth, Done<Result<std::vector<TagInfo>>> done) override {
+    side<std::vector<TagInfo>>(std::move(done),
+                               [this, auth = std::move(auth)] { return store_.get_tags(auth); });
   }
 
   void instantiate(InstantiateRequest request, Done<Result<Instantiated>> done) override {

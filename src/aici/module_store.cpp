@@ -32,7 +32,9 @@ constexpr std::size_t kIdDigits = 64;
 constexpr std::size_t kTagBytesMax = 50;
 constexpr std::size_t kHexTagBytesMax = 20;
 constexpr std::size_t kLoadedMax = 64;
+// Tags of all, where one more is no admin's, and of one who is no admin.
 constexpr std::size_t kTagsMax = 10'000;
+constexpr std::size_t kTagsOfOneMax = 256;
 
 bool is_module_id(std::string_view text) { return text.size() == kIdDigits && is_hex(text); }
 
@@ -95,13 +97,14 @@ std::int64_t size_of(const std::string& path) {
 }
 
 std::string text_of(const TagInfo& info) {
-  return OrderedJson{{"tag", info.tag},
-                     {"module_id", info.module_id},
-                     {"updated_at", info.updated_at},
-                     {"updated_by", info.updated_by},
-                     {"wasm_size", info.wasm_size},
-                     {"compiled_size", info.compiled_size}}
-      .dump();
+  OrderedJson text = {{"tag", info.tag},
+                      {"module_id", info.module_id},
+                      {"updated_at", info.updated_at},
+                      {"updated_by", info.updated_by},
+                      {"wasm_size", info.wasm_size},
+                      {"compiled_size", info.compiled_size}};
+  if (owner_of(info) != info.updated_by) text["owner"] = info.owner;
+  return text.dump();
 }
 
 std::optional<TagInfo> read_tag(const std::string& path) {
@@ -116,7 +119,8 @@ std::optional<TagInfo> read_tag(const std::string& path) {
     return found == nullptr ? 0 : json_integer(*found).value_or(0);
   };
   TagInfo info{text("tag"),        text("module_id"),   number("updated_at"),
-               text("updated_by"), number("wasm_size"), number("compiled_size")};
+               text("updated_by"), number("wasm_size"), number("compiled_size"),
+               text("owner")};
   if (!is_tag(info.tag) || !is_module_id(info.module_id)) return {};
   return info;
 }
@@ -131,8 +135,9 @@ std::string tag_obstacle(const std::string& tag, const Auth& auth) {
     return "it is no name; allowed is a letter, then letters, digits, '_', '-' and '.'";
   }
   if (tag.size() > kHexTagBytesMax && is_hex(tag)) return "it looks like a module_id";
-  if (!auth.is_admin && !tag.starts_with(auth.user + ".")) {
-    return "it is not yours; allowed is what begins with " + quoted_name(auth.user + ".");
+  if (!auth.is_admin && tag.substr(0, tag.rfind('.') + 1) != auth.user + ".") {
+    return "it is not yours; allowed is " + quoted_name(auth.user + ".") +
+           " and a name without a dot";
   }
   return {};
 }
@@ -214,18 +219,14 @@ Result<std::vector<TagInfo>> ModuleStore::set_tags(const std::string& module_id,
       return Error{ErrorCode::kInvalid, "tags: " + quoted_name(tag) + ": " + obstacle};
     }
   }
-  const auto is_new = [&](const std::string& tag) { return !fs::exists(tag_path(tag)); };
-  const std::set<std::string> names(tags.begin(), tags.end());
-  const auto num_new = static_cast<std::size_t>(std::ranges::count_if(names, is_new));
-  if (num_new > 0 && num_tags() + num_new > kTagsMax) {
-    return Error{ErrorCode::kInvalid,
-                 "tags: there are too many; allowed are " + std::to_string(kTagsMax)};
-  }
+  if (const Result<void> room = check_room(tags, auth); !room) return room.error();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::vector<TagInfo> infos;
   for (const std::string& tag : tags) {
+    const std::optional<TagInfo> before = read_tag(tag_path(tag));
     infos.push_back({tag, module_id, std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-                     auth.user, size_of(wasm_path(module_id)), size_of(compiled_path(module_id))});
+                     auth.user, size_of(wasm_path(module_id)), size_of(compiled_path(module_id)),
+                     before ? owner_of(*before) : auth.user});
     if (Result<void> done = write_file(tag_path(tag), text_of(infos.back())); !done) {
       return done.error();
     }
@@ -233,20 +234,70 @@ Result<std::vector<TagInfo>> ModuleStore::set_tags(const std::string& module_id,
   return infos;
 }
 
-std::size_t ModuleStore::num_tags() const {
-  std::error_code error;
-  const fs::directory_iterator tags(folder_ + "/tags", error);
-  return static_cast<std::size_t>(std::distance(begin(tags), end(tags)));
+// Whether these may be set, as far as others have tags. An admin's always fit.
+Result<void> ModuleStore::check_room(const std::vector<std::string>& tags, const Auth& auth) const {
+  if (auth.is_admin) return {};
+  std::size_t num_new = 0;
+  for (const std::string& tag : std::set<std::string>(tags.begin(), tags.end())) {
+    const std::optional<TagInfo> before = read_tag(tag_path(tag));
+    if (!before) {
+      ++num_new;
+    } else if (owner_of(*before) != auth.user) {
+      return Error{ErrorCode::kInvalid, "tags: " + quoted_name(tag) +
+                                            ": it was set by another; allowed are other names"};
+    }
+  }
+  if (num_new == 0) return {};
+  const auto full = [](const std::string& whose, std::size_t allowed) {
+    return Error{ErrorCode::kInvalid, "tags: there are too many" + whose + "; allowed are " +
+                                          std::to_string(allowed) + "; untag what is not needed"};
+  };
+  if (num_tags(auth.user + ".") + num_new > kTagsOfOneMax) {
+    return full(" of this key", kTagsOfOneMax);
+  }
+  return num_tags("") + num_new > kTagsMax ? full("", kTagsMax) : Result<void>();
 }
 
-Result<std::vector<TagInfo>> ModuleStore::get_tags() const {
+// Whose names are BEGINNING and what has no dot; all where that is empty.
+std::size_t ModuleStore::num_tags(const std::string& beginning) const {
+  std::error_code error;
+  std::size_t num = 0;
+  for (const auto& entry : fs::directory_iterator(folder_ + "/tags", error)) {
+    const std::string name = entry.path().stem().string();
+    num += beginning.empty() || name.substr(0, name.rfind('.') + 1) == beginning ? 1 : 0;
+  }
+  return num;
+}
+
+Result<std::vector<TagInfo>> ModuleStore::remove_tags(const std::vector<std::string>& tags,
+                                                      const Auth& auth) {
+  std::vector<TagInfo> infos;
+  for (const std::string& tag : tags) {
+    std::optional<TagInfo> info = is_tag(tag) ? read_tag(tag_path(tag)) : std::nullopt;
+    if (!info || (!auth.is_admin && owner_of(*info) != auth.user)) {
+      return Error{ErrorCode::kInvalid,
+                   "tags: " + quoted_name(tag) + ": is no tag of yours; allowed are those"};
+    }
+    infos.push_back(std::move(*info));
+  }
+  for (const TagInfo& info : infos) {
+    std::error_code error;
+    fs::remove(tag_path(info.tag), error);
+    if (error) {
+      return Error{ErrorCode::kUnavailable,
+                   "controller: " + tag_path(info.tag) + " cannot be removed: " + error.message()};
+    }
+  }
+  return infos;
+}
+
+Result<std::vector<TagInfo>> ModuleStore::get_tags(const Auth& auth) const {
   std::vector<TagInfo> infos;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_ + "/tags", error)) {
     if (entry.path().extension() != ".json") continue;
-    if (std::optional<TagInfo> info = read_tag(entry.path()); info) {
-      infos.push_back(std::move(*info));
-    }
+    std::optional<TagInfo> info = read_tag(entry.path());
+    if (info && may_see(auth, *info)) infos.push_back(std::move(*info));
     if (infos.size() >= kTagsMax) break;
   }
   std::ranges::stable_sort(infos, std::greater<>(), &TagInfo::updated_at);

@@ -29,7 +29,8 @@ class ModuleStore {
   Result<ModuleInfo> upload(const std::string& wasm);
   Result<std::vector<TagInfo>> set_tags(const std::string& module_id,
                                         const std::vector<std::string>& tags, const Auth& auth);
-  Result<std::vector<TagInfo>> get_tags() const;
+  Result<std::vector<TagInfo>> remove_tags(const std::vector<std::string>& tags, const Auth& auth);
+  Result<std::vector<TagInfo>> get_tags(const Auth& auth) const;
   // controller: a tag or a module's id.
   Result<std::shared_ptr<const wasm::Module>> find(const std::string& controller);
 
@@ -41,7 +42,8 @@ class ModuleStore {
   Loaded load(const std::string& id);
   Loaded compile(const std::string& id, const std::string& wasm);
   Loaded compile_in_time(const std::string& wasm);
-  std::size_t num_tags() const;
+  std::size_t num_tags(const std::string& beginning) const;
+  Result<void> check_room(const std::vector<std::string>& tags, const Auth& auth) const;
 
   const std::shared_ptr<wasm::Engine> engine_;
   const std::string folder_;

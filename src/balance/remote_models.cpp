@@ -143,9 +143,7 @@ Result<void> RemoteModels::backtrack(const std::string& /*model*/, Backtrack /*c
 Result<void> RemoteModels::check_access(const Account& account, const std::string& name) const {
   const std::string asked = impl_->name_of(name);
   if (account.may_use(asked)) return {};
-  return Error{ErrorCode::kNotFound, "model: " + quoted_name(asked) +
-                                         " is not served with this key, allowed are " +
-                                         account.models_text()};
+  return registry::not_for(account, name);
 }
 
 registry::RefusalCounts& RemoteModels::refusals() { return impl_->refusals; }

@@ -237,15 +237,20 @@ std::optional<Error> ControlledStreams::fork(const StreamKey& key, std::size_t c
                                              scheduler::Scheduler& scheduler,
                                              std::vector<StreamKey>& children) {
   const Controlled parent = streams_.at(key);
+  if (const Result<void> taken = host_.take_room(key, count); !taken) {
+    return Error{taken.error().code, "controller: cannot fork: " + taken.error().message};
+  }
   std::vector<aici::Sequence> ids;
+  std::optional<Error> failed;
   for (std::size_t i = 0; i < count; ++i) {
-    if (!host_.has_room()) {
-      return Error{ErrorCode::kOverloaded, "controller: has no room for another fork"};
-    }
     StreamKey child = key;
     child.sample = (*parent.num_samples)++;
     const auto forked = scheduler.fork(key, child);
-    if (!forked) return forked.error();
+    if (!forked) {
+      host_.leave_room(key, count - i);
+      failed = forked.error();
+      break;
+    }
     const auto source =
         std::static_pointer_cast<const Source>(scheduler.sequence(child)->mask_source);
     streams_[child] = {.runtime = parent.runtime,
@@ -256,8 +261,8 @@ std::optional<Error> ControlledStreams::fork(const StreamKey& key, std::size_t c
     children.push_back(child);
     host_.begin_fork(key, child, *forked);
   }
-  parent.runtime->fork(parent.id, std::move(ids));
-  return std::nullopt;
+  if (!ids.empty()) parent.runtime->fork(parent.id, std::move(ids));
+  return failed;
 }
 
 void ControlledStreams::advance(const StreamKey& key, Controlled& stream, aici::Report report) {

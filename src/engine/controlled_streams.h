@@ -29,8 +29,10 @@ class ControlledStreams {
   class Host {
    public:
     virtual ~Host() = default;
-    // For one stream more.
-    virtual bool has_room() const = 0;
+    // For so many streams more beside that one, or none; the error says what is full. For each
+    // that is taken begin_fork() follows, or leave_room().
+    virtual Result<void> take_room(const StreamKey& parent, std::size_t count) = 0;
+    virtual void leave_room(const StreamKey& parent, std::size_t count) = 0;
     virtual void give(const StreamKey& key, StreamEvent event) = 0;
     // Ends the stream, by an error, or by its last event, which was given.
     virtual void end(const StreamKey& key, const std::optional<Error>& error) = 0;

@@ -119,6 +119,24 @@ void Engine::Impl::end(const StreamKey& key, const std::optional<Error>& error) 
   end_stream(at, kFinishNames[static_cast<std::size_t>(FinishReason::kStop)]);
 }
 
+Result<void> Engine::Impl::take_room(const StreamKey& parent, std::size_t count) {
+  const auto most = static_cast<std::size_t>(options.max_concurrent_requests);
+  if (streams.size() + count > most) return overloaded(most, inbox->expected_wait_ms);
+  Account* const account = streams.at(parent).record.account();
+  for (std::size_t i = 0; account != nullptr && i < count; ++i) {
+    const Result<void> begun = account->begin_part();
+    if (begun) continue;
+    leave_room(parent, i);
+    return begun;
+  }
+  return {};
+}
+
+void Engine::Impl::leave_room(const StreamKey& parent, std::size_t count) {
+  Account* const account = streams.at(parent).record.account();
+  if (account != nullptr) account->ended(static_cast<int>(count));
+}
+
 void Engine::Impl::begin_fork(const StreamKey& parent, const StreamKey& child,
                               const ForkBegun& begun) {
   const Stream& forked = streams.at(parent);

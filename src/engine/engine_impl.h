@@ -111,7 +111,8 @@ struct Engine::Impl : private ControlledStreams::Host {
   Streams streams;
   void trace_fork(const StreamKey& key, Stream& stream);
   void give_token(Stream& stream, const StreamKey& key, TokenEvent&& token, Clock::time_point now);
-  bool has_room() const override { return num_requests() < options.max_concurrent_requests; }
+  Result<void> take_room(const StreamKey& parent, std::size_t count) override;
+  void leave_room(const StreamKey& parent, std::size_t count) override;
   void give(const StreamKey& key, StreamEvent event) override;
   void end(const StreamKey& key, const std::optional<Error>& error) override;
   void begin_fork(const StreamKey& parent, const StreamKey& child, const ForkBegun& begun) override;

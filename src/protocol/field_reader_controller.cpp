@@ -13,9 +13,9 @@ namespace {
 
 using Op = ControllerMessage::Op;
 
-constexpr std::array<std::pair<std::string_view, Op>, 3> kOps = {
-    {{"upload", Op::kUpload}, {"tag", Op::kTag}, {"list", Op::kList}}};
-constexpr std::string_view kOpsAllowed = "; allowed are upload, tag and list";
+constexpr std::array<std::pair<std::string_view, Op>, 4> kOps = {
+    {{"upload", Op::kUpload}, {"tag", Op::kTag}, {"untag", Op::kUntag}, {"list", Op::kList}}};
+constexpr std::string_view kOpsAllowed = "; allowed are upload, tag, untag and list";
 constexpr std::size_t kShownOpBytesMax = 32;
 
 }  // namespace
@@ -59,11 +59,11 @@ ControllerMessage FieldReader::controller() {
   ControllerMessage message;
   message.op = controller_op();
   if (message.op == Op::kUpload) message.binary = base64(Field::kBinary);
-  if (message.op != Op::kTag) return message;
-  if (has(Field::kModuleId)) {
+  if (message.op != Op::kTag && message.op != Op::kUntag) return message;
+  if (message.op == Op::kTag && has(Field::kModuleId)) {
     message.module_id =
         as_short_text(field_name(Field::kModuleId), value(Field::kModuleId), kMaxModuleIdBytes);
-  } else {
+  } else if (message.op == Op::kTag) {
     fail(Field::kModuleId, "is missing; allowed is what the upload gave");
   }
   message.tags = strings(Field::kTags, kMaxTags, kMaxTagBytes);

@@ -262,10 +262,8 @@ void write_message(const ControllerMessage& message, std::string_view /*bias_jso
   if (message.op == ControllerMessage::Op::kUpload) {
     json.field("binary", encode_base64(message.binary));
   }
-  if (message.op == ControllerMessage::Op::kTag) {
-    json.field("module_id", message.module_id);
-    json.field("tags", message.tags);
-  }
+  if (message.op == ControllerMessage::Op::kTag) json.field("module_id", message.module_id);
+  if (!message.tags.empty()) json.field("tags", message.tags);
   write_common(message.stream_id, message.model, json);
 }
 

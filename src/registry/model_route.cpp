@@ -8,10 +8,18 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
 #include "lmtp/registry/models.h"
 
 namespace lmtp::registry {
+
+Error not_for(const Account& account, const std::string& name) {
+  return {
+      ErrorCode::kNotFound,
+      "model: " + (name.empty() ? std::string("what is served by default") : quoted_name(name)) +
+          " is not served with this key, allowed are " + account.models_text()};
+}
 
 Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests) {
   if (!request.others_connected) return {};

@@ -173,17 +173,19 @@ Submission Registry::Impl::submit_metered(Request& request) {
       [this](Request& checked) { return submit(checked); });
 }
 
-// By the name that was asked for, or by the model's own.
+// By the name that was asked for, or by the model's own. What is unknown is told by an error that
+// may name others, to those who may know them.
 Result<void> Registry::Impl::check_access(const Account& account, const std::string& name) const {
-  std::string asked = name;
-  const Directory::Meaning meaning = directory.get()->find(name);
+  if (!account.is_limited()) return {};
+  const auto published = directory.get();
+  const Directory::Meaning meaning = published->find(name);
   const auto* const entry = std::get_if<0>(&meaning);
-  if (entry != nullptr && *entry != nullptr && account.may_use((*entry)->name)) return {};
-  if (name.empty()) asked = entry != nullptr && *entry ? (*entry)->name : default_model.name;
-  if (account.may_use(asked)) return {};
-  return Error{ErrorCode::kNotFound, "model: " + quoted_name(asked) +
-                                         " is not served with this key, allowed are " +
-                                         account.models_text()};
+  const bool is_known = entry != nullptr && *entry != nullptr;
+  if (is_known && account.may_use((*entry)->name)) return {};
+  const bool is_none = entry == nullptr && !(!is_auto && account.may_use(published->only_name));
+  const std::string& asked = name.empty() && !is_known ? default_model.name : name;
+  if (!is_none && !asked.empty() && account.may_use(asked)) return {};
+  return not_for(account, name);
 }
 
 Result<void> Registry::check_access(const Account& account, const std::string& name) const {

@@ -60,6 +60,11 @@ bool Account::may_use(const std::string& model) const {
   });
 }
 
+bool Account::is_limited() const {
+  const std::lock_guard lock(mutex_);
+  return limits_.models.has_value();
+}
+
 std::string Account::models_text() const {
   const std::lock_guard lock(mutex_);
   if (!limits_.models) return "any";

@@ -31,7 +31,7 @@ struct ServerContext {
         operation_limits(options),
         controllers{.are_run = options.aici},
         dispatcher(models, options.version, registry, controllers),
-        generation{models, dispatcher.encoder(), operation_limits.waiting},
+        generation{ModelsByCaller(models), dispatcher.encoder(), operation_limits.waiting},
         read_buffers(options.max_read_buffers_bytes),
         write_queues(options.max_write_queues_bytes),
         read_pace(options.paced_bytes_per_second),

@@ -97,6 +97,8 @@ constexpr Route kRoutes[] = {
      "TagsRequest", "Tags", "", "http.md#aicis-api"},
     {"GET", "/v1/controllers/tags{?model}", kKey, 0, aici_tags, &kAici,
      "", "Tags", "", "http.md#aicis-api"},
+    {"DELETE", "/v1/controllers/tags/{name}", kKey, 0, aici_untag, &kAici,
+     "", "Tags", "", "http.md#aicis-api"},
     {"POST", "/v1/run", kKey, kMessage, aici_run, &kAici,
      "RunRequest", "", "InitialRun|Run", "http.md#aicis-api"},
 };

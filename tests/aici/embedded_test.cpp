@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "eventually.h"
@@ -106,19 +107,85 @@ TEST_F(EmbeddedRuntimeTest, ThereIsRoomForSoManyTags) {
   constexpr int kTagsMax = 10'000;
   const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
   const std::string id = upload(*runtime, "allow_one");
-  const auto tag = [&](const std::vector<std::string>& names) {
+  const auto tag = [&](const std::vector<std::string>& names, const Auth& auth = {}) {
     Answer<Result<std::vector<TagInfo>>> answer;
-    runtime->set_tags(id, names, {"root", true}, answer.done());
+    runtime->set_tags(id, names, auth, answer.done());
     return answer.get().ok();
   };
-  ASSERT_TRUE(tag({"one"}));
+  ASSERT_TRUE(tag({"localhost.one"}));
   for (int i = 0; i < kTagsMax - 2; ++i) {
     std::ofstream(cache() + "/tags/t" + std::to_string(i) + ".json") << "{}";
   }
-  EXPECT_FALSE(tag({"two", "three"}));
-  EXPECT_TRUE(tag({"two", "two", "one"}));
-  EXPECT_FALSE(tag({"three"}));
-  EXPECT_TRUE(tag({"one", "two"}));
+  EXPECT_FALSE(tag({"localhost.two", "localhost.three"}));
+  EXPECT_TRUE(tag({"localhost.two", "localhost.two", "localhost.one"}));
+  EXPECT_FALSE(tag({"localhost.three"}));
+  EXPECT_TRUE(tag({"localhost.one", "localhost.two"}));
+  EXPECT_TRUE(tag({"three"}, {"root", true})) << "an admin's always fits";
+}
+
+TEST_F(EmbeddedRuntimeTest, OneUserHasAShareOfTheTags) {
+  constexpr int kTagsOfOneMax = 256;
+  const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+  const std::string id = upload(*runtime, "allow_one");
+  const auto tag = [&](const std::string& name, const Auth& auth) {
+    Answer<Result<std::vector<TagInfo>>> answer;
+    runtime->set_tags(id, {name}, auth, answer.done());
+    const auto set = answer.get();
+    return set ? "" : set.error().message;
+  };
+  for (int i = 0; i < kTagsOfOneMax; ++i) {
+    ASSERT_EQ(tag("ann.t" + std::to_string(i), {"ann"}), "") << i;
+  }
+  EXPECT_NE(tag("ann.more", {"ann"}).find("too many of this key; allowed are 256"),
+            std::string::npos);
+  EXPECT_EQ(tag("ann.t7", {"ann"}), "") << "it is there already";
+  EXPECT_EQ(tag("bob.t", {"bob"}), "");
+  EXPECT_EQ(tag("ann.b.t", {"ann.b"}), "") << "is another user";
+  Answer<Result<std::vector<TagInfo>>> removed;
+  runtime->remove_tags({"ann.t7"}, {"ann"}, removed.done());
+  ASSERT_TRUE(removed.get().ok());
+  EXPECT_EQ(tag("ann.more", {"ann"}), "");
+}
+
+TEST_F(EmbeddedRuntimeTest, TagsBelongToWhoMadeThem) {
+  const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+  const std::string id = upload(*runtime, "allow_one");
+  const std::string other = upload(*runtime, "empty");
+  const Auth root{"root", true};
+  const auto tag = [&](const std::string& module, const std::string& name, const Auth& auth) {
+    Answer<Result<std::vector<TagInfo>>> answer;
+    runtime->set_tags(module, {name}, auth, answer.done());
+    return answer.get().ok();
+  };
+  const auto untag = [&](const std::string& name, const Auth& auth) {
+    Answer<Result<std::vector<TagInfo>>> answer;
+    runtime->remove_tags({name}, auth, answer.done());
+    return answer.get().ok();
+  };
+  const auto seen = [&](const Auth& auth) {
+    Answer<Result<std::vector<TagInfo>>> answer;
+    runtime->get_tags(auth, answer.done());
+    std::set<std::string> names;
+    for (const TagInfo& info : *answer.get()) names.insert(info.tag);
+    return names;
+  };
+  using Names = std::set<std::string>;
+  EXPECT_TRUE(tag(id, "team.eve.mine", {"team.eve"}));
+  EXPECT_FALSE(tag(other, "team.eve.mine", {"team"}));
+  EXPECT_FALSE(tag(other, "team.eve.new", {"team"})) << "where the other has none yet, too";
+  EXPECT_FALSE(untag("team.eve.mine", {"team"}));
+  EXPECT_TRUE(tag(id, "shared", root));
+  EXPECT_TRUE(tag(other, "team.eve.mine", root));
+  EXPECT_EQ(seen({"team.eve"}), Names({"shared", "team.eve.mine"})) << "it is its maker's";
+  EXPECT_EQ(seen({"team"}), Names({"shared"}));
+  EXPECT_EQ(seen(root), Names({"shared", "team.eve.mine"}));
+  EXPECT_TRUE(tag(id, "team.eve.mine", {"team.eve"}));
+  EXPECT_FALSE(untag("shared", {"team.eve"}));
+  EXPECT_FALSE(untag("none", root));
+  EXPECT_FALSE(untag("../x", root));
+  EXPECT_TRUE(untag("team.eve.mine", {"team.eve"}));
+  EXPECT_TRUE(untag("shared", root));
+  EXPECT_EQ(seen(root), Names());
 }
 
 TEST_F(EmbeddedRuntimeTest, ModulesAndTagsOutliveTheRuntime) {

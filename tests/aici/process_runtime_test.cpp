@@ -249,7 +249,7 @@ TEST_P(ProcessRuntimeTest, AsksManyThingsBesidesAndTakesTheirAnswersInAnyOrder) 
     runtime->upload(std::string("\0asm", 4), {"ann", false}, module.done());
     runtime->set_tags("aa4", {"ann.one", "ann.two"}, {"ann", false}, set.done());
     runtime->set_tags("aa4", {"ann.one"}, {"bob", false}, refused.done());
-    runtime->get_tags(all.done());
+    runtime->get_tags({}, all.done());
     const Result<ModuleInfo> made = module.get();
     ASSERT_TRUE(made.ok());
     EXPECT_EQ(made->module_id, "aa4");

@@ -94,7 +94,7 @@ class RecordedRuntime : public aici::Runtime {
                 Done<Result<std::vector<aici::TagInfo>>> done) override {
     done(Error{ErrorCode::kInvalid, "controller: only what was recorded is here"});
   }
-  void get_tags(Done<Result<std::vector<aici::TagInfo>>> done) override {
+  void get_tags(aici::Auth /*auth*/, Done<Result<std::vector<aici::TagInfo>>> done) override {
     done(std::vector<aici::TagInfo>());
   }
 

@@ -64,7 +64,7 @@ class RuntimeSuite : public ::testing::TestWithParam<RuntimeMaker> {
   }
   std::vector<TagInfo> tags() {
     Answer<Result<std::vector<TagInfo>>> answer;
-    runtime_->get_tags(answer.done());
+    runtime_->get_tags({"root", true}, answer.done());
     return *answer.get();
   }
   // Of one that has one sequence.

@@ -7,12 +7,13 @@ import urllib.request
 TIMEOUT_S = 60
 
 
-def ask(server, path, body=None, kind="application/json"):
+def ask(server, path, body=None, kind="application/json", method=None):
     """The status and the body."""
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
     url = f"http://{server.endpoint}{path}"
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": kind} if body else {})
+    headers = {"Content-Type": kind} if body else {}
+    request = urllib.request.Request(url, data=body, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return answer.status, answer.read().decode()

@@ -19,6 +19,8 @@
 #include "lmtp/aici/instance.h"
 #include "lmtp/aici/runtime.h"
 #include "lmtp/engine/engine.h"
+#include "lmtp/request/account.h"
+#include "lmtp/request/caller.h"
 #include "recording_sink.h"
 
 namespace lmtp::engine {
@@ -68,7 +70,7 @@ class ScriptedRuntime : public aici::Runtime {
   void upload(std::string, aici::Auth, Done<Result<aici::ModuleInfo>>) override {}
   void set_tags(std::string, std::vector<std::string>, aici::Auth,
                 Done<Result<std::vector<aici::TagInfo>>>) override {}
-  void get_tags(Done<Result<std::vector<aici::TagInfo>>>) override {}
+  void get_tags(aici::Auth, Done<Result<std::vector<aici::TagInfo>>>) override {}
   void instantiate(aici::InstantiateRequest, Done<Result<aici::Instantiated>>) override {}
 
   void bind(const std::string& request_id, aici::Sequence sequence) override {
@@ -359,6 +361,32 @@ TEST_P(ControlledStreamsTest, ForkByTheirChoice) {
   EXPECT_EQ(sink_->wait_done(1).tokens, (std::vector<TokenId>{first, 5, 9}));
   EXPECT_EQ(sink_->wait_fork_done(1, 1).tokens, (std::vector<TokenId>{first, 6, 9}));
   EXPECT_EQ(sink_->wait_fork_done(1, 2).tokens, (std::vector<TokenId>{30, 9}));
+}
+
+TEST_P(ControlledStreamsTest, ForksCountForTheStreamsOfTheirKey) {
+  make_engine();
+  AccountLimits limits;
+  limits.max_streams = 3;
+  const auto caller = std::make_shared<Caller>();
+  caller->account = std::make_shared<Account>("ann", 1, limits);
+  const auto run = [&](StreamId id, int num_forks) {
+    Act fork = draw();
+    fork.advance.num_forks = num_forks;
+    runtime_->requests[std::to_string(id)] = {draw(), fork, draw(), stop()};
+    Request request = plain(id, 40);
+    request.caller = caller;
+    request.controller = std::make_shared<aici::Instance>(runtime_, std::to_string(id));
+    EXPECT_TRUE(caller->account->begin(0).ok());
+    EXPECT_TRUE(engine_->instance().submit(std::move(request)).ok());
+    return sink_->wait_done(id).error;
+  };
+  const std::string error = run(1, 4);
+  EXPECT_NE(error.find("3 streams of the key 'ann' are under way"), std::string::npos) << error;
+  caller->account->ended(1);
+  EXPECT_EQ(run(2, 3), "") << "what was refused has taken no place";
+  sink_->wait_fork_done(2, 1);
+  sink_->wait_fork_done(2, 2);
+  EXPECT_FALSE(caller->account->begin(0).ok()) << "all three are taken";
 }
 
 // The last of the tokens that the fork shares comes before it.

@@ -22,7 +22,7 @@ class GoesOn : public aici::Runtime {
   void upload(std::string, aici::Auth, Done<Result<aici::ModuleInfo>>) override {}
   void set_tags(std::string, std::vector<std::string>, aici::Auth,
                 Done<Result<std::vector<aici::TagInfo>>>) override {}
-  void get_tags(Done<Result<std::vector<aici::TagInfo>>>) override {}
+  void get_tags(aici::Auth, Done<Result<std::vector<aici::TagInfo>>>) override {}
   void instantiate(aici::InstantiateRequest, Done<Result<aici::Instantiated>>) override {}
   void bind(const std::string&, aici::Sequence) override {}
   void discard(const std::string&) override {}
@@ -34,7 +34,8 @@ class GoesOn : public aici::Runtime {
 
 class EndsKept : public ControlledStreams::Host {
  public:
-  bool has_room() const override { return true; }
+  Result<void> take_room(const StreamKey&, std::size_t) override { return {}; }
+  void leave_room(const StreamKey&, std::size_t) override {}
   void give(const StreamKey&, StreamEvent) override {}
   void end(const StreamKey& key, const std::optional<Error>& error) override {
     ends.push_back({key.stream, error ? error->message : ""});

@@ -65,7 +65,7 @@ class RandomRuntime : public aici::Runtime {
   void upload(std::string, aici::Auth, Done<Result<aici::ModuleInfo>>) override {}
   void set_tags(std::string, std::vector<std::string>, aici::Auth,
                 Done<Result<std::vector<aici::TagInfo>>>) override {}
-  void get_tags(Done<Result<std::vector<aici::TagInfo>>>) override {}
+  void get_tags(aici::Auth, Done<Result<std::vector<aici::TagInfo>>>) override {}
   void instantiate(aici::InstantiateRequest, Done<Result<aici::Instantiated>>) override {}
   void discard(const std::string&) override {}
 

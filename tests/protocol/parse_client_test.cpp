@@ -148,6 +148,13 @@ TEST(ParseClient, ControllersAreUploadedNamedAndListed) {
   const auto one = R"(CONTROLLER {"stream_id": 1, "op": "tag", "module_id": "ab", "tags": "x"})";
   EXPECT_EQ(parse_as<ControllerMessage>(one).tags, std::vector<std::string>{"x"});
 
+  message =
+      parse_as<ControllerMessage>(R"(CONTROLLER {"stream_id": 1, "op": "untag", "tags": "x"})");
+  EXPECT_EQ(message.op, Op::kUntag);
+  EXPECT_EQ(message.tags, std::vector<std::string>{"x"});
+  EXPECT_EQ(serialize_client_message(message),
+            R"(CONTROLLER {"op": "untag", "tags": ["x"], "stream_id": 1})");
+
   message = parse_as<ControllerMessage>(R"(CONTROLLER {"stream_id": 1, "op": "list"})");
   EXPECT_EQ(message.op, Op::kList);
   EXPECT_EQ(serialize_client_message(message), R"(CONTROLLER {"op": "list", "stream_id": 1})");

@@ -69,6 +69,12 @@ TEST(KeyFile, EveryMistakeIsNamedAndNoKeyIsShown) {
       {R"({"name": "a", "tokens_per_minute": "9", )" + key + "}", "keys[0].tokens_per_minute"},
       {R"({"name": "a", "models": "demo", )" + key + "}", "keys[0].models"},
       {R"({"name": "a", "models": [""], )" + key + "}", "keys[0].models"},
+      {R"({"name": null, )" + key + "}", "keys[0].name: is null"},
+      {R"({"name": "a", "key_sha256": null, )" + key + "}", "keys[0].key_sha256: is null"},
+      {R"({"name": "a", "admin": null, )" + key + "}", "keys[0].admin: is null"},
+      {R"({"name": "a", "max_streams": null, )" + key + "}", "keys[0].max_streams: is null"},
+      {R"({"name": "a", "tokens_per_minute": null, )" + key + "}", "tokens_per_minute: is null"},
+      {R"({"name": "a", "models": null, )" + key + "}", "keys[0].models: is null"},
       {R"({"name": "a", "max_stream": 1, )" + key + "}", "allowed are name, key,"},
       {std::string(R"({"name": "a", ")") + kSecret + R"(": 1, "key": "x"})", "allowed are name"},
       {R"({"name": "a", )" + key + R"(}, {"name": "a", "key": "x"})", "keys[1]"},
@@ -123,10 +129,13 @@ TEST(Credentials, FuzzedFieldsAndQueriesBreakNothing) {
     std::string text(random() % 40, ' ');
     for (char& c : text) c = kPieces[random() % kPieces.size()];
     HttpRequest request;
-    request.fields = {
-        {"Authorization", text}, {"Authorization", "Basic " + text}, {"api-key", text}};
+    request.fields = {{"Authorization", text}, {"Authorization", "Basic " + text}};
+    if (i % 3 == 0) request.fields.push_back({"api-key", text});
     request.query = text;
-    for (const std::string& key : take_keys(request, true)) EXPECT_TRUE(is_sendable(key)) << text;
+    const auto keys = take_keys(request, true);
+    for (const std::string& key : keys ? *keys : std::vector<std::string>()) {
+      EXPECT_TRUE(is_sendable(key)) << text;
+    }
     EXPECT_TRUE(request.fields.empty());
     EXPECT_EQ(without_key(request.query), request.query) << text;
   }
@@ -197,7 +206,9 @@ std::vector<std::string> keys_of(std::vector<HttpField> fields, bool begins_webs
   HttpRequest request;
   request.fields = std::move(fields);
   request.query = query;
-  std::vector<std::string> keys = take_keys(request, begins_websocket);
+  const auto taken = take_keys(request, begins_websocket);
+  EXPECT_TRUE(taken.ok()) << taken.error().message;
+  std::vector<std::string> keys = taken ? *taken : std::vector<std::string>();
   for (const HttpField& field : request.fields) EXPECT_EQ(field.name, "Accept");
   EXPECT_EQ(request.query.find("key="), std::string::npos);
   return keys;
@@ -224,6 +235,22 @@ TEST(Credentials, OfAWebSocketAlsoInTheQuery) {
   EXPECT_EQ(without_key("key=k"), "");
   EXPECT_EQ(without_key("key=k&a=1&key=&b"), "a=1&b");
   EXPECT_EQ(without_key("keys=k"), "keys=k");
+}
+
+TEST(Credentials, OfManyFieldsNoneIsLookedAt) {
+  HttpRequest request;
+  request.fields = {{"api-key", "a"}, {"Authorization", "Bearer b"}};
+  request.query = "key=c&x=1";
+  EXPECT_FALSE(take_keys(request, true).ok()) << "three";
+  EXPECT_TRUE(request.fields.empty());
+  EXPECT_EQ(request.query, "x=1");
+  request.fields.assign(1'400, {"api-key", "x"});
+  const auto many = take_keys(request, false);
+  ASSERT_FALSE(many.ok());
+  EXPECT_NE(many.error().message.find("1400 fields with API keys; allowed are at most 2"),
+            std::string::npos)
+      << many.error().message;
+  EXPECT_TRUE(request.fields.empty());
 }
 
 TEST(Credentials, RefusalsSayWhichKeysAreTaken) {

@@ -42,7 +42,7 @@ class LateRuntime : public aici::Runtime {
       done(std::vector<aici::TagInfo>{{tag, module_id, 7, "me", 8, 9}});
     });
   }
-  void get_tags(Done<Result<std::vector<aici::TagInfo>>> done) override {
+  void get_tags(aici::Auth /*auth*/, Done<Result<std::vector<aici::TagInfo>>> done) override {
     add("list", [done = std::move(done)] { done(std::vector<aici::TagInfo>()); });
   }
   void instantiate(aici::InstantiateRequest, Done<Result<aici::Instantiated>> done) override {
@@ -136,7 +136,7 @@ TEST_F(Controllers, WhatCannotBeDoneIsToldAtOnce) {
   };
   EXPECT_NE(error(R"("op": "list", "model": "other")").find("unknown_model"), std::string::npos);
   EXPECT_EQ(error(R"("op": "drop")"),
-            "op: 'drop' is unknown; allowed are upload, tag and list, invalid_request");
+            "op: 'drop' is unknown; allowed are upload, tag, untag and list, invalid_request");
 }
 
 TEST_F(Controllers, AModelThatIsNotLoadedHasNone) {

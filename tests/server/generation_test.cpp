@@ -96,7 +96,7 @@ struct Serving {
     encoder.start();
     running.emplace(
         std::move(model), ServerOptions(), [this](HttpRoutes& routes, registry::Registry& models) {
-          context.emplace(GenerationContext{models, encoder, waiting});
+          context.emplace(GenerationContext{ModelsByCaller(models), encoder, waiting});
           routes.add({"POST", "/lines", 1 << 20,
                       [this](const HttpRequest& http, const auto& r) { answer(http, r); }});
         });

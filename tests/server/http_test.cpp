@@ -18,19 +18,19 @@ TEST(Http, HealthFollowsTheModel) {
   lmtp::testing::FakeModelOptions options;
   options.load_gate = gate.get_future().share();
   const auto models = lmtp::testing::make_fake_models(options);
-  const HttpResponse loading = health(*models);
+  const HttpResponse loading = health({*models, nullptr});
   EXPECT_EQ(loading.status, 503);
   EXPECT_EQ(loading.body,
             "{\"status\": \"loading\", \"model\": \"fake\", \"error\": \"unhealthy\", "
             "\"error_type\": \"healthcheck\"}\n");
   gate.set_value();
-  EXPECT_EQ(health(*models, false).body.find("fake"), std::string::npos);
+  EXPECT_EQ(health({*models, nullptr}, false).body.find("fake"), std::string::npos);
   EXPECT_TRUE(lmtp::testing::eventually([&] { return models->healthy(); }));
-  const HttpResponse ready = health(*models);
+  const HttpResponse ready = health({*models, nullptr});
   EXPECT_EQ(ready.status, 200);
   EXPECT_EQ(ready.body, "{\"status\": \"ready\", \"model\": \"fake\"}\n");
   models->stop(0);
-  EXPECT_EQ(health(*models).status, 503);
+  EXPECT_EQ(health({*models, nullptr}).status, 503);
 }
 
 TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
@@ -38,9 +38,11 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
     return Result<registry::ServedModel>(lmtp::testing::fake_served_model(name));
   });
   registry::Registry models(std::move(factory), registry::AutoOptions{});
-  EXPECT_EQ(health(models).status, 200);
-  EXPECT_EQ(health(models).body, "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
-  EXPECT_NE(landing_page("box", false, models, {}).body.find("Now: none."), std::string::npos);
+  EXPECT_EQ(health({models, nullptr}).status, 200);
+  EXPECT_EQ(health({models, nullptr}).body,
+            "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
+  EXPECT_NE(landing_page("box", false, {models, nullptr}, {}).body.find("Now: none."),
+            std::string::npos);
   const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
   Request wanted;
   wanted.sink = sink;
@@ -48,19 +50,20 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
   wanted.prompt = {1};
   models.submit(std::move(wanted));
   sink->wait_done(0);
-  EXPECT_EQ(health(models).body,
+  EXPECT_EQ(health({models, nullptr}).body,
             "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": [\"<one>\"]}\n");
-  EXPECT_NE(landing_page("box", false, models, {}).body.find("<code>&lt;one&gt;</code> ready"),
-            std::string::npos);
+  EXPECT_NE(
+      landing_page("box", false, {models, nullptr}, {}).body.find("<code>&lt;one&gt;</code> ready"),
+      std::string::npos);
   models.stop(0);
-  EXPECT_EQ(health(models).status, 503);
+  EXPECT_EQ(health({models, nullptr}).status, 503);
 }
 
 TEST(Http, ThePageSaysHowToConnectAndEscapesTheHost) {
   const auto models = lmtp::testing::make_fake_models();
   ServerOptions options;
   options.version = "1.2.3";
-  const HttpResponse page = landing_page("box:8080", false, *models, options);
+  const HttpResponse page = landing_page("box:8080", false, {*models, nullptr}, options);
   EXPECT_EQ(page.status, 200);
   EXPECT_NE(page.body.find("ws://box:8080/"), std::string::npos);
   EXPECT_NE(page.body.find("lmtp-serve 1.2.3"), std::string::npos);
@@ -70,7 +73,7 @@ TEST(Http, ThePageSaysHowToConnectAndEscapesTheHost) {
   EXPECT_EQ(page.body.find("lora_adapter"), std::string::npos) << "is not served";
   EXPECT_EQ(page.body.find('$'), std::string::npos) << "a placeholder is left";
 
-  const HttpResponse escaped = landing_page("\"><script>$HOST", false, *models, {});
+  const HttpResponse escaped = landing_page("\"><script>$HOST", false, {*models, nullptr}, {});
   EXPECT_EQ(escaped.body.find("<script"), std::string::npos);
 }
 

@@ -11,13 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "http_client.h"
+#include "keys_fixture.h"
 #include "lmtp/base/log.h"
 #include "lmtp/request/request.h"
 #include "lmtp/scheduler/step_plan.h"
-#include "running_server.h"
-#include "temp_folder.h"
-#include "ws_client.h"
 
 namespace lmtp::server {
 namespace {
@@ -25,63 +22,8 @@ namespace {
 using lmtp::testing::eventually;
 using lmtp::testing::FakeModelOptions;
 using lmtp::testing::generate;
-using lmtp::testing::http_request;
-using lmtp::testing::HttpClient;
-using lmtp::testing::Running;
-using lmtp::testing::TempFolder;
 using lmtp::testing::WsClient;
-using Fields = std::vector<std::pair<std::string, std::string>>;
-
-constexpr const char* kAdmin = "sk-admin-do-not-show";
-constexpr const char* kUser = "sk-user-do-not-show";
-
-void add_routes(HttpRoutes& routes, registry::Registry& /*models*/) {
-  const auto who = [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder) {
-    std::string said = responder->caller()->account != nullptr
-                           ? responder->caller()->account->name()
-                           : std::string("nobody");
-    for (const HttpField& field : request.fields) {
-      EXPECT_EQ(field.value.find("do-not-show"), std::string::npos) << field.name;
-    }
-    responder->send({200, "text/plain", said + "?" + request.query});
-  };
-  routes.add({"GET", "/v1/who", 0, who});
-  routes.add({"POST", "/who", 1000, who});
-}
-
-class Keys : public ::testing::Test {
- protected:
-  // Members of the user's key besides.
-  void start(const std::string& user = {}, FakeModelOptions model = {}) {
-    write_keys(user);
-    options_.api_key_file = path_;
-    running_ = std::make_unique<Running>(std::move(model), options_, add_routes);
-  }
-  void write_keys(const std::string& user) {
-    std::ofstream(path_, std::ios::trunc)
-        << R"({"keys": [{"name": "root", "admin": true, "key": ")" << kAdmin << "\"},\n"
-        << R"({"name": "alice", "key": ")" << kUser << '"' << user << "}]}";
-  }
-  std::uint16_t port() const { return running_->server.port(); }
-
-  HttpClient::Answer ask(const std::string& line, const Fields& fields = {},
-                         const std::string& body = {}) const {
-    std::string text;
-    for (const auto& [name, value] : fields) text += name + ": " + value + "\r\n";
-    HttpClient client(port());
-    client.send(http_request(line, body, text));
-    return client.read_answer();
-  }
-  static Fields bearer(const std::string& key) { return {{"Authorization", "Bearer " + key}}; }
-  std::unique_ptr<WsClient> connect(const std::string& key) const {
-    return std::make_unique<WsClient>(port(), 0, "/?key=" + key);
-  }
-
-  const TempFolder folder_;
-  const std::string path_ = folder_.path() + "/keys.json";
-  ServerOptions options_;
-  std::unique_ptr<Running> running_;
-};
+using Fields = KeyFields;
 
 TEST_F(Keys, AllButHealthNeedsOne) {
   start();
@@ -98,23 +40,6 @@ TEST_F(Keys, AllButHealthNeedsOne) {
   EXPECT_EQ(ask("GET /health", bearer("wrong")).status, 200);
   EXPECT_NE(ask("GET /health", bearer(kUser)).body.find("fake"), std::string::npos);
   EXPECT_EQ(ask("GET /v1/who?key=" + std::string(kUser)).status, 401) << "of a WebSocket alone";
-}
-
-TEST_F(Keys, TokensAreThoseOfAModelThatTheKeyMayUse) {
-  const auto status = [&](const char* path, const std::string& body) {
-    Fields fields = bearer(kUser);
-    fields.emplace_back("Content-Type", "application/json");
-    return ask(std::string("POST ") + path, fields, body).status;
-  };
-  for (const auto& [more, expected] : {std::pair(R"(, "models": [])", 404), std::pair("", 200)}) {
-    start(more);
-    EXPECT_EQ(status("/tokenize", R"({"inputs": "a"})"), expected);
-    EXPECT_EQ(status("/tokenize", R"({"prompt": "a", "model": "fake"})"), expected);
-    EXPECT_EQ(status("/detokenize", R"({"tokens": [97]})"), expected);
-    EXPECT_EQ(status("/chat_tokenize", R"({"messages": [{"role": "user", "content": "a"}]})"),
-              expected == 200 ? 422 : 404)
-        << "the model has no template";
-  }
 }
 
 TEST_F(Keys, RefusalsAreInTheFormOfTheirDoor) {
@@ -141,6 +66,15 @@ TEST_F(Keys, EachWayToSendOneLeadsToItsName) {
     EXPECT_EQ(ask("POST /who", fields, "{}").body, "alice?");
   }
   EXPECT_EQ(ask("POST /who", bearer(kAdmin), "{}").body, "root?");
+}
+
+TEST_F(Keys, MoreThanTwoEndTheHeader) {
+  start();
+  const auto refused = ask("GET /v1/who", {{"api-key", "a"}, {"api-key", "b"}, {"api-key", kUser}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("3 fields with API keys; allowed are at most 2"), std::string::npos)
+      << refused.body;
+  EXPECT_NE(refused.head.find("Connection: close"), std::string::npos) << refused.head;
 }
 
 TEST_F(Keys, SomeRoutesAreForAdmins) {
@@ -289,29 +223,6 @@ TEST_F(Keys, SharesAreByKey) {
   EXPECT_NEAR(num_of_one, num_all - num_of_one, 0.1 * num_of_one);
 }
 
-TEST_F(Keys, OtherModelsAreNotThere) {
-  start(R"(, "models": ["other*"])");
-  const auto client = connect(kUser);
-  for (const char* message :
-       {"GENERATE {\"stream_id\": 1, \"prompt\": [1]}",
-        "GENERATE {\"stream_id\": 1, \"model\": \"fake\", \"prompt\": \"a b\"}",
-        "SCORE {\"stream_id\": 1, \"model\": \"/models/fake\", \"prompt\": [1], \"scored\": [2]}",
-        "TOKENIZE {\"stream_id\": 1, \"text\": \"a\"}", "MODEL_INFO {\"stream_id\": 1}",
-        "BUFFER {\"stream_id\": 1, \"buffer\": \"b\", \"text\": \"a\"}"}) {
-    client->send(message);
-    const auto entry = client->next();
-    ASSERT_TRUE(entry) << message;
-    EXPECT_NE(entry->error.find("is not served with this key, allowed are 'other*'"),
-              std::string::npos)
-        << message << ": " << entry->error;
-    EXPECT_EQ(entry->error_code, "unknown_model") << message;
-    if (!entry->is_msg) client->next();  // LMQL reads one of the two
-  }
-  const auto root = connect(kAdmin);
-  root->send(generate(1, 1));
-  EXPECT_EQ(root->collect(1).error, "");
-}
-
 TEST_F(Keys, OneThatIsTakenAwayEndsItsConnections) {
   start();
   const auto stays = connect(kAdmin);
@@ -395,42 +306,6 @@ TEST_F(Keys, BeyondLoopbackThereMustBeSome) {
   const std::string lines = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(lines.find("keys are sent unencrypted"), std::string::npos) << lines;
   EXPECT_EQ(lines.find("do-not-show"), std::string::npos) << lines;
-}
-
-TEST_F(Keys, APageOfAnAllowedOriginMaySendOne) {
-  options_.allowed_origins = {"https://app.example"};
-  start();
-  const Fields page = {{"Origin", "https://app.example"}};
-  Fields preflight = page;
-  preflight.emplace_back("Access-Control-Request-Method", "POST");
-  preflight.emplace_back("Access-Control-Request-Headers", "authorization,content-type");
-  const auto may = ask("OPTIONS /who", preflight);
-  EXPECT_EQ(may.status, 200);
-  for (const char* field : {"Access-Control-Allow-Origin: https://app.example\r\n",
-                            "Vary: Origin\r\n", "Access-Control-Allow-Methods: POST\r\n",
-                            "Access-Control-Allow-Headers: authorization,content-type\r\n"}) {
-    EXPECT_NE(may.head.find(field), std::string::npos) << may.head;
-  }
-  EXPECT_EQ(may.head.find("Allow-Credentials"), std::string::npos) << may.head;
-  EXPECT_EQ(ask("OPTIONS /none", preflight).status, 401);
-  EXPECT_EQ(ask("OPTIONS /who", page).status, 401) << "no preflight";
-
-  Fields with_key = page;
-  with_key.emplace_back("Authorization", std::string("Bearer ") + kUser);
-  const auto answer = ask("POST /who", with_key, "{}");
-  EXPECT_EQ(answer.body, "alice?");
-  EXPECT_NE(answer.head.find("Access-Control-Allow-Origin: https://app.example"),
-            std::string::npos);
-  EXPECT_NE(answer.head.find("Access-Control-Expose-Headers: *"), std::string::npos);
-  const auto without = ask("POST /who", page, "{}");
-  EXPECT_EQ(without.status, 401);
-  EXPECT_NE(without.head.find("Access-Control-Allow-Origin"), std::string::npos)
-      << "so that the page can read it";
-  EXPECT_NE(ask("POST /who", bearer(kUser), "{}").head.find("Vary: Origin"), std::string::npos);
-  preflight[0].second = "https://other.example";
-  const auto other = ask("OPTIONS /who", preflight);
-  EXPECT_EQ(other.status, 403);
-  EXPECT_EQ(other.head.find("Access-Control"), std::string::npos) << other.head;
 }
 
 }  // namespace

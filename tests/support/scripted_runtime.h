@@ -60,7 +60,9 @@ class ScriptedRuntime : public aici::Runtime {
     }
     done(set);
   }
-  void get_tags(Done<Result<std::vector<aici::TagInfo>>> done) override { done(tags_); }
+  void get_tags(aici::Auth /*auth*/, Done<Result<std::vector<aici::TagInfo>>> done) override {
+    done(tags_);
+  }
 
   void instantiate(aici::InstantiateRequest request,
                    Done<Result<aici::Instantiated>> done) override {

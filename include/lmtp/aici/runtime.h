@@ -31,10 +31,12 @@ namespace lmtp::aici {
 // never 0, never reused. A request has several where its controller forks.
 using Sequence = std::uint32_t;
 
-// Who asks. Tags of one who is no admin begin with "USER.".
+// Who asks. Tags of one who is no admin are "USER.NAME", with no dot in NAME: what stands before
+// the last dot says whose they are, be there dots in the names of users too.
 struct Auth {
   std::string user = "localhost";
   bool is_admin = false;
+  ConnectionId share = 0;  // whose turn its jobs take: share_of()
 };
 
 // A controller that was uploaded.
@@ -53,7 +55,16 @@ struct TagInfo {
   std::string updated_by;
   std::int64_t wasm_size = 0;
   std::int64_t compiled_size = 0;
+  std::string owner = {};  // who has made it; empty: updated_by
 };
+
+inline const std::string& owner_of(const TagInfo& tag) {
+  return tag.owner.empty() ? tag.updated_by : tag.owner;
+}
+// Whether it may be told of: a tag that begins with its owner's name is the owner's and admins'.
+inline bool may_see(const Auth& auth, const TagInfo& tag) {
+  return auth.is_admin || owner_of(tag) == auth.user || !tag.tag.starts_with(owner_of(tag) + ".");
+}
 
 // A variable that a controller has written. All sequences of a request share its variables.
 struct VariableWrite {
@@ -167,8 +178,12 @@ class Runtime {
   // Gives the tags that were set.
   virtual void set_tags(std::string module_id, std::vector<std::string> tags, Auth auth,
                         Done<Result<std::vector<TagInfo>>> done) = 0;
-  // The newest first.
-  virtual void get_tags(Done<Result<std::vector<TagInfo>>> done) = 0;
+  // Gives those that were removed. Errors: kInvalid for one that is not the caller's, and then none
+  // is removed; the same where the runtime cannot remove any.
+  virtual void remove_tags(std::vector<std::string> tags, Auth auth,
+                           Done<Result<std::vector<TagInfo>>> done);
+  // The newest first; those that `auth` may not see as well, where the runtime does not know it.
+  virtual void get_tags(Auth auth, Done<Result<std::vector<TagInfo>>> done) = 0;
 
   // Errors: kNotFound "controller: ..." where no such module is; kInvalid "controller: ..." with
   // the controller's logs where it fails. After an error there is nothing to bind or to discard.
@@ -203,6 +218,12 @@ class Runtime {
  private:
   std::atomic<Sequence> last_sequence_ = 0;
 };
+
+inline void Runtime::remove_tags(std::vector<std::string> /*tags*/, Auth /*auth*/,
+                                 Done<Result<std::vector<TagInfo>>> done) {
+  done(Error{ErrorCode::kInvalid,
+             "tags: this runtime removes none; allowed is to set them to another module"});
+}
 
 inline constexpr const char* kDeadlock = "deadlock";
 

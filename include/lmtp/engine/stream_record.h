@@ -37,6 +37,8 @@ class StreamRecord {
   }
 
   Clock::time_point arrival() const { return arrival_; }
+  // Null: it counts for none.
+  Account* account() const { return caller_ != nullptr ? caller_->account.get() : nullptr; }
 
   // Scheduled for the first time.
   void admitted(EngineMetrics& metrics, int num_cached, Clock::time_point now) {

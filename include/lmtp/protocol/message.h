@@ -168,14 +168,15 @@ struct BacktrackMessage {
 
 // Uploads, names or lists controllers of AICI.
 struct ControllerMessage {
-  enum class Op { kUpload, kTag, kList };
+  enum class Op { kUpload, kTag, kUntag, kList };
 
   StreamId stream_id = 0;
   std::string model;
   Op op = Op::kList;
-  std::string binary = {};             // kUpload: the WebAssembly itself; not empty
-  std::string module_id = {};          // kTag: [1, kMaxModuleIdBytes] bytes
-  std::vector<std::string> tags = {};  // kTag: [1, kMaxTags], each of 1 to kMaxTagBytes bytes
+  std::string binary = {};     // kUpload: the WebAssembly itself; not empty
+  std::string module_id = {};  // kTag: [1, kMaxModuleIdBytes] bytes
+  // kTag, kUntag: [1, kMaxTags], each of 1 to kMaxTagBytes bytes
+  std::vector<std::string> tags = {};
 };
 inline constexpr std::size_t kMaxModuleIdBytes = 256;
 inline constexpr std::size_t kMaxTags = 64;

@@ -15,7 +15,8 @@
 
 namespace lmtp::registry {
 
-// Counts for an account what its streams generate, and their ends.
+// Counts for an account what its streams generate, and their ends. The forks of a controller have
+// begun for it before they are told of (Account::begin_part).
 // Of one connection, all of whose requests are of one account and go through such a sink: an engine
 // delivers the events of all its streams to the sink of one of them.
 class MeteredSink final : public EventSink {
@@ -24,7 +25,7 @@ class MeteredSink final : public EventSink {
       : account_(std::move(account)), inner_(std::move(inner)) {}
 
   void deliver(std::span<StreamEvent> events) override {
-    const int num_ends = num_ended(events);
+    const auto num_ends = static_cast<int>(std::ranges::count_if(events, is_last));
     const auto num_tokens = std::ranges::count_if(
         events, [](const StreamEvent& event) { return std::holds_alternative<TokenEvent>(event); });
     // First, so that a client that has seen the end may begin the next stream.

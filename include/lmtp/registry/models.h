@@ -93,6 +93,9 @@ using Submission = std::variant<std::shared_ptr<StreamCanceller>, Refusal>;
 // so that there is a place for requests of the others. `num_held`: waiting and running.
 Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests);
 
+// Why an account may not ask for a model by that name: the names of other models are not for it.
+Error not_for(const Account& account, const std::string& name);
+
 // Owner: main. stop() from its thread; the rest from any.
 class Models {
  public:

@@ -43,6 +43,8 @@ class Account {
   bool is_admin() const;
   // Whether a model may be asked for by that name. One with a part ".." must be listed as it is.
   bool may_use(const std::string& model) const;
+  // Whether it may ask for some models alone: the names of others are not for it.
+  bool is_limited() const;
   // The patterns, for errors: "'demo', 'org/*'".
   std::string models_text() const;
 

@@ -74,7 +74,7 @@ class ProcessRuntime : public Runtime {
     });
   }
 
-  void get_tags(Done<Result<std::vector<TagInfo>>> done) override {
+  void get_tags(Auth /*auth*/, Done<Result<std::vector<TagInfo>>> done) override {
     post([this, done = std::move(done)] {
       ask_side<std::vector<TagInfo>>({{"op", "get_tags"}}, Auth{}, kSideTime, read_tags, done);
     });

@@ -78,18 +78,26 @@ void take_field(const HttpField& field, std::vector<std::string>& keys) {
 
 }  // namespace
 
-std::vector<std::string> take_keys(HttpRequest& request, bool begins_websocket) {
+Result<std::vector<std::string>> take_keys(HttpRequest& request, bool begins_websocket) {
   std::vector<std::string> keys;
+  std::size_t num_fields = 0;
   std::erase_if(request.fields, [&](const HttpField& field) {
     const bool may_hold_key = equal_names(field.name, "Authorization") ||
                               equal_names(field.name, "api-key") ||
                               equal_names(field.name, "x-api-key");
-    if (may_hold_key) take_field(field, keys);
+    if (may_hold_key && ++num_fields <= kKeysOfRequestMax) take_field(field, keys);
     return may_hold_key;
   });
   request.query = split_query(request.query, [&](std::string_view value) {
-    if (begins_websocket) keys.push_back(percent_decoded(value));
+    if (begins_websocket && ++num_fields <= kKeysOfRequestMax) {
+      keys.push_back(percent_decoded(value));
+    }
   });
+  if (num_fields > kKeysOfRequestMax) {
+    return Error{ErrorCode::kInvalid, "There are " + std::to_string(num_fields) +
+                                          " fields with API keys; allowed are at most " +
+                                          std::to_string(kKeysOfRequestMax) + "."};
+  }
   std::erase_if(keys, [](const std::string& key) { return !is_sendable(key); });
   return keys;
 }

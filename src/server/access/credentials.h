@@ -1,19 +1,23 @@
 // The API keys that an HTTP request brings, and the answers for want of one.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lmtp/base/result.h"
 #include "lmtp/server/http.h"
 
 namespace lmtp::server {
 
 // Removes them from the request, so that nothing that handles it later can show them: Authorization
 // (Bearer, or Basic, whose password it is), api-key, x-api-key; of the query `key`, which counts
-// where the request begins a WebSocket.
-std::vector<std::string> take_keys(HttpRequest& request, bool begins_websocket);
+// where the request begins a WebSocket. An error, with what was sent removed all the same, where
+// there are more than kKeysOfRequestMax such fields: each key is compared with all that are held.
+inline constexpr std::size_t kKeysOfRequestMax = 2;
+Result<std::vector<std::string>> take_keys(HttpRequest& request, bool begins_websocket);
 
 // Without its `key`, by which a WebSocket's route is found.
 std::string without_key(std::string_view query);

@@ -62,10 +62,13 @@ class EntryReader {
   }
 
   // An unknown field may be a limit that is spelled wrongly. Its name may be a key that is
-  // misplaced.
+  // misplaced. A generator that writes null for "none" must not open everything.
   void check_fields() {
     for (const auto& [field, value] : object_.items()) {
-      if (std::ranges::find(kKeyFields, field) != std::end(kKeyFields)) continue;
+      if (std::ranges::find(kKeyFields, field) != std::end(kKeyFields)) {
+        if (value.is_null()) wrong(field, "is null; allowed is a value, or to leave the field out");
+        continue;
+      }
       std::string allowed;
       for (const std::string_view known : kKeyFields) {
         allowed.append(allowed.empty() ? "" : ", ").append(known);

@@ -21,6 +21,8 @@
 namespace lmtp::server {
 namespace {
 
+using Tags = std::vector<aici::TagInfo>;
+
 std::string model_of(std::string_view query) {
   constexpr std::string_view kName = "model=";
   while (!query.empty()) {
@@ -36,7 +38,7 @@ std::string model_of(std::string_view query) {
 std::shared_ptr<aici::Runtime> runtime_of(const ServerContext& context, const HttpRequest& http,
                                           const ResponderPtr& responder) {
   auto runtime =
-      runtime_for(context.generation.models, model_of(http.query), responder->caller().get());
+      runtime_for(context.generation.models.of(responder->caller()), model_of(http.query));
   if (runtime) return std::move(*runtime);
   responder->send(aici_error(runtime.error(), true));
   return nullptr;
@@ -49,12 +51,17 @@ bool refuses_uploads(const ServerContext& context, const ResponderPtr& responder
   return true;
 }
 
-// Answers with `to_json` of the result.
+aici::Auth auth_from(const ResponderPtr& responder) {
+  return auth_of(responder->caller().get(), responder->id());
+}
+
+// Answers with the result, a ModuleInfo or tags.
 template <typename T>
-aici::Runtime::Done<Result<T>> send_to(const ResponderPtr& responder, OrderedJson (*to_json)(T)) {
-  return [responder, to_json](Result<T> done) {
+aici::Runtime::Done<Result<T>> send_to(const ResponderPtr& responder) {
+  return [responder, auth = auth_from(responder)](Result<T> done) {
     HttpResponse response =
-        done ? HttpResponse{200, "application/json", json_text(to_json(std::move(*done))) + "\n"}
+        done ? HttpResponse{200, "application/json",
+                            json_text(answer_json(std::move(*done), auth)) + "\n"}
              : aici_error(about_module(done.error()), false);
     responder->post([responder, response = std::move(response)]() mutable {
       responder->send(std::move(response));
@@ -71,8 +78,8 @@ HttpResponse aici_wrong_type() {
 void aici_upload(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   if (refuses_uploads(context, responder)) return;
   if (const auto runtime = runtime_of(context, http, responder)) {
-    runtime->upload(std::move(http.body), auth_of(responder->caller().get()),
-                    send_to(responder, module_json));
+    runtime->upload(std::move(http.body), auth_from(responder),
+                    send_to<aici::ModuleInfo>(responder));
   }
 }
 
@@ -91,15 +98,23 @@ Then aici_set_tags(ServerContext& context, HttpRequest& http, const ResponderPtr
       return responder->send(aici_error(fields.error(), false));
     }
     if (const auto runtime = runtime_of(context, http, responder)) {
-      runtime->set_tags(*module, std::move(tags), auth_of(responder->caller().get()),
-                        send_to(responder, tags_json));
+      runtime->set_tags(*module, std::move(tags), auth_from(responder), send_to<Tags>(responder));
     }
   };
 }
 
 void aici_tags(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   if (const auto runtime = runtime_of(context, http, responder)) {
-    runtime->get_tags(send_to(responder, tags_json));
+    runtime->get_tags(auth_from(responder), send_to<Tags>(responder));
+  }
+}
+
+void aici_untag(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  if (refuses_uploads(context, responder)) return;
+  constexpr std::string_view kAbove = "/v1/controllers/tags/";
+  std::string tag = percent_decoded(http.path.substr(kAbove.size()));
+  if (const auto runtime = runtime_of(context, http, responder)) {
+    runtime->remove_tags({std::move(tag)}, auth_from(responder), send_to<Tags>(responder));
   }
 }
 

@@ -13,6 +13,7 @@ HttpResponse aici_wrong_type();
 Handle aici_upload;  // of a controller, which is compiled
 Read aici_set_tags;
 Handle aici_tags;
+Handle aici_untag;
 Read aici_run;
 
 // As http/schemas.h describes it.

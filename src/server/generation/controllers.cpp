@@ -4,13 +4,8 @@
 
 namespace lmtp::server {
 
-Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Models& models,
-                                                   const std::string& model, const Caller* caller) {
-  if (caller != nullptr && caller->account != nullptr) {
-    if (auto allowed = models.check_access(*caller->account, model); !allowed) {
-      return allowed.error();
-    }
-  }
+Result<std::shared_ptr<aici::Runtime>> runtime_for(const CallerModels& models,
+                                                   const std::string& model) {
   if (const auto ready = models.ready_model(model)) {
     if (ready->controllers) return *ready->controllers;
     return about_module(ready->controllers.error());
@@ -26,16 +21,18 @@ Result<void> check_uploads(const ControllerRules& rules) {
                "takes them from there"};
 }
 
-OrderedJson module_json(aici::ModuleInfo module) {
+OrderedJson answer_json(aici::ModuleInfo module, const aici::Auth& /*auth*/) {
   return {{"module_id", std::move(module.module_id)},
           {"wasm_size", module.wasm_size},
           {"compiled_size", module.compiled_size},
           {"time", module.compile_ms}};
 }
 
-OrderedJson tags_json(std::vector<aici::TagInfo> tags) {
+OrderedJson answer_json(std::vector<aici::TagInfo> tags, const aici::Auth& auth) {
   OrderedJson list = OrderedJson::array();
   for (aici::TagInfo& tag : tags) {
+    if (!aici::may_see(auth, tag)) continue;
+    if (!auth.is_admin && tag.updated_by != auth.user) tag.updated_by.clear();
     list.push_back({{"tag", std::move(tag.tag)},
                     {"module_id", std::move(tag.module_id)},
                     {"updated_at", tag.updated_at},

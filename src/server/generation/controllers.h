@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "access/caller_models.h"
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/result.h"
-#include "lmtp/registry/models.h"
 #include "lmtp/request/caller.h"
 #include "lmtp/request/error_text.h"
 
@@ -24,9 +24,14 @@ struct ControllerRules {
 };
 
 // By the caller's key. Without keys all are one user, who may do everything.
-inline aici::Auth auth_of(const Caller* caller) {
-  if (caller == nullptr || caller->account == nullptr) return {.is_admin = true};
-  return {.user = caller->account->name(), .is_admin = caller->account->is_admin()};
+inline aici::Auth auth_of(const Caller* caller, ConnectionId connection) {
+  aici::Auth auth;
+  auth.share = share_of(caller, connection);
+  auth.is_admin = true;
+  if (caller == nullptr || caller->account == nullptr) return auth;
+  auth.user = caller->account->name();
+  auth.is_admin = caller->account->is_admin();
+  return auth;
 }
 
 // An error of what was asked of a controller's module where no model is missing.
@@ -45,14 +50,15 @@ inline bool take_prompt(aici::Instantiated& done, std::vector<TokenId>& prompt) 
 
 // What runs the controllers of the model of that name (Registry::ready_model), where the caller may
 // ask for it. kNotFound: there is no such model.
-Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Models& models,
-                                                   const std::string& model, const Caller* caller);
+Result<std::shared_ptr<aici::Runtime>> runtime_for(const CallerModels& models,
+                                                   const std::string& model);
 
 // An upload is code that runs here, and a tag decides which code that is.
 Result<void> check_uploads(const ControllerRules& rules);
 
-// As all protocols answer them.
-OrderedJson module_json(aici::ModuleInfo module);
-OrderedJson tags_json(std::vector<aici::TagInfo> tags);
+// As all protocols answer them to that caller. Of tags those that it may see, without the names of
+// other keys.
+OrderedJson answer_json(aici::ModuleInfo module, const aici::Auth& auth);
+OrderedJson answer_json(std::vector<aici::TagInfo> tags, const aici::Auth& auth);
 
 }  // namespace lmtp::server

@@ -74,6 +74,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Generation(const GenerationContext& context, GenerationRequest request,
              std::shared_ptr<HttpResponder> responder, std::shared_ptr<GenerationListener> listener)
       : context_(context),
+        models_(context.models.of(responder->caller())),
         request_(std::move(request)),
         responder_(std::move(responder)),
         listener_(std::move(listener)),
@@ -85,14 +86,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
       if (const auto self = weak.lock()) self->end();
     });
     awaited_.key.connection = responder_->id();
-    if (auto allowed = check_access(); !allowed) {
-      context_.models.refusals().add(allowed.error().code);
-      return end(allowed.error(), true);
-    }
     advance();
   }
 
   // Of the intake.
+  const CallerModels& models() const { return models_; }
   Result<void> accept(const registry::ReadyModel& model, Prompts& prompts) {
     const std::size_t num_sequences = prompts.size() * num_samples();
     if (num_sequences > kSequencesMax) {
@@ -140,16 +138,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
                                           std::to_string(vocab_size) +
                                           " tokens; allowed are at most " +
                                           std::to_string(kMaxTopLogprobs)};
-  }
-
-  // What is submitted is checked there.
-  Result<void> check_access() const {
-    const auto caller = responder_->caller();
-    if (request_.generates || request_.scores_prompts || request_.score_rows ||
-        caller->account == nullptr) {
-      return {};
-    }
-    return context_.models.check_access(*caller->account, request_.model);
   }
 
   void advance() {
@@ -235,7 +223,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       if (scores_.size() <= next->row) scores_.resize(next->row + 1);
       Sequence& row = scores_[next->row];
       row.key = request.key;
-      auto submitted = server::submit(context_.models, requester(row.key), std::move(request));
+      auto submitted = server::submit(models_, requester(row.key), std::move(request));
       if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
         row.canceller = std::move(*canceller);
         ++num_left_;
@@ -319,7 +307,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     const Requester from = requester(sequence.key);
     registry::Submission submitted =
         sequence.text ? intake_->submit_sample(from, std::move(request), &*sequence.text)
-                      : server::submit(context_.models, from, std::move(request));
+                      : server::submit(models_, from, std::move(request));
     if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
       sequence.canceller = std::move(*canceller);
       return;
@@ -419,6 +407,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
 
   const GenerationContext& context_;
+  const CallerModels models_;
   GenerationRequest request_;
   const std::shared_ptr<HttpResponder> responder_;
   // These end on the strand: an engine may hold the sink for longer than there is a server.
@@ -441,7 +430,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
 PromptIntake::PromptIntake(const GenerationContext& context, Generation& of,
                            GenerationRequest& request)
-    : Intake(context.models, context.encoder, std::make_shared<MemoryLimit::Part>(context.waiting),
+    : Intake(of.models(), context.encoder, std::make_shared<MemoryLimit::Part>(context.waiting),
              {.model = request.model,
               .is_slow = request.is_slow,
               .coded_bytes = request.num_bytes,
@@ -460,7 +449,7 @@ Result<void> PromptIntake::accept(const registry::ReadyModel& model, Encoded& en
 
 }  // namespace
 
-std::string answered_name(const registry::Models& models, const std::string& asked,
+std::string answered_name(const CallerModels& models, const std::string& asked,
                           const std::string& own) {
   const auto status = models.status(own);
   const bool is_hidden = status && *status && (*status)->description.hides_path;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "access/caller_models.h"
 #include "encoder.h"
 #include "intake.h"
 #include "lmtp/base/ids.h"
@@ -30,7 +31,7 @@ inline constexpr std::size_t kSequencesMax = 256;
 
 // Owner: the server's context. Any thread.
 struct GenerationContext {
-  registry::Models& models;
+  ModelsByCaller models;
   Encoder& encoder;
   MemoryLimit& waiting;  // what requests hold until their prompts are token ids
 };
@@ -94,7 +95,7 @@ class GenerationListener {
 
 // What an answer calls the model: as the client named it, but for names that any model answers to,
 // and where the operator has it called otherwise. `own`: ReadyModel::name.
-std::string answered_name(const registry::Models& models, const std::string& asked,
+std::string answered_name(const CallerModels& models, const std::string& asked,
                           const std::string& own);
 
 // Begins; the rest comes through the listener, possibly within the call. It ends where the client

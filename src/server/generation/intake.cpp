@@ -73,21 +73,24 @@ Error overloaded(const std::string& what) {
   return {ErrorCode::kOverloaded, "overloaded: " + what + "; retry later"};
 }
 
-registry::Submission submit(registry::Models& models, const Requester& from, Request&& request) {
+registry::Submission submit(const CallerModels& models, const Requester& from, Request&& request) {
   sign(from, request);
   request.key.stream = from.key.stream;
   return models.submit(std::move(request));
 }
 
-registry::Submission submit_forks(registry::Models& models, const Requester& from,
+registry::Submission submit_forks(const CallerModels& models, const Requester& from,
                                   std::vector<Request> forks) {
   for (Request& fork : forks) sign(from, fork);
   return models.submit_forks(std::move(forks));
 }
 
-Intake::Intake(registry::Models& models, Encoder& encoder, std::shared_ptr<MemoryLimit::Part> part,
+Intake::Intake(CallerModels models, Encoder& encoder, std::shared_ptr<MemoryLimit::Part> part,
                Needs needs)
-    : models_(models), encoder_(encoder), part_(std::move(part)), needs_(std::move(needs)) {
+    : models_(std::move(models)),
+      encoder_(encoder),
+      part_(std::move(part)),
+      needs_(std::move(needs)) {
   for (const std::string& word : needs_.bad_words) needs_.coded_bytes += 4 * word.size();
 }
 
@@ -222,7 +225,7 @@ Intake::Progress Intake::instantiate_later(const Requester& from) {
        .prompt = (*encoded_)->prompts.front(),
        .controller = controller.name,
        .arg = controller.arg,
-       .auth = auth_of(from.caller.get())},
+       .auth = auth_of(from.caller.get(), from.key.connection)},
       [to = instantiated_, sink = from.sink,
        event = ModelReady{from.key.stream, encoding_}](Result<aici::Instantiated> instantiated) {
         *to = std::move(instantiated);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "access/caller_models.h"
 #include "encoder.h"
 #include "lmtp/aici/instance.h"
 #include "lmtp/aici/runtime.h"
@@ -46,8 +47,8 @@ struct Requester {
 
 // Submits a request, or forks of one stream, in the requester's name. A fork keeps its own stream
 // id.
-registry::Submission submit(registry::Models& models, const Requester& from, Request&& request);
-registry::Submission submit_forks(registry::Models& models, const Requester& from,
+registry::Submission submit(const CallerModels& models, const Requester& from, Request&& request);
+registry::Submission submit_forks(const CallerModels& models, const Requester& from,
                                   std::vector<Request> forks);
 
 // What decides on a sample's tokens, and forks it.
@@ -106,8 +107,9 @@ class Intake : public std::enable_shared_from_this<Intake> {
     std::vector<std::string> bad_words = {};
   };
 
-  // `models` and `encoder` outlive it. `part`: of what waits for models, the connection's.
-  Intake(registry::Models& models, Encoder& encoder, std::shared_ptr<MemoryLimit::Part> part,
+  // What `models` are of, and `encoder`, outlive it. `part`: of what waits for models, the
+  // connection's.
+  Intake(CallerModels models, Encoder& encoder, std::shared_ptr<MemoryLimit::Part> part,
          Needs needs);
   virtual ~Intake();
   Intake(const Intake&) = delete;
@@ -166,7 +168,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   Error about_grammar(Error error) const;
   std::vector<TokenId> resumed() const;
 
-  registry::Models& models_;
+  const CallerModels models_;
   Encoder& encoder_;
   const std::shared_ptr<MemoryLimit::Part> part_;
   std::size_t counted_bytes_ = 0;  // in `part_`

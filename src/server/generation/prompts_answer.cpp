@@ -10,9 +10,9 @@ class Answer : public GenerationListener {
  public:
   using MakeError = HttpResponse (*)(const Error&, bool);
 
-  Answer(const registry::Models& models, std::string model,
-         std::shared_ptr<HttpResponder> responder, BodyAtEnd make_body, MakeError make_error)
-      : models_(models),
+  Answer(CallerModels models, std::string model, std::shared_ptr<HttpResponder> responder,
+         BodyAtEnd make_body, MakeError make_error)
+      : models_(std::move(models)),
         model_(std::move(model)),
         responder_(std::move(responder)),
         make_body_(std::move(make_body)),
@@ -35,7 +35,7 @@ class Answer : public GenerationListener {
   }
 
  private:
-  const registry::Models& models_;
+  const CallerModels models_;
   std::string model_;  // as the client named it; then as the answer does
   const std::shared_ptr<HttpResponder> responder_;
   const BodyAtEnd make_body_;
@@ -48,8 +48,8 @@ void answer_at_end(const GenerationContext& context, GenerationRequest request,
                    const std::shared_ptr<HttpResponder>& responder, BodyAtEnd make_body,
                    HttpResponse (*make_error)(const Error&, bool no_model)) {
   request.generates = false;
-  auto answer = std::make_shared<Answer>(context.models, request.model, responder,
-                                         std::move(make_body), make_error);
+  auto answer = std::make_shared<Answer>(context.models.of(responder->caller()), request.model,
+                                         responder, std::move(make_body), make_error);
   generate(context, std::move(request), responder, std::move(answer));
 }
 

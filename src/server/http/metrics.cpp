@@ -168,7 +168,7 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
 }
 
 void answer_metrics(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
-  const registry::Models& models = context.generation.models;
+  const registry::Models& models = context.generation.models.for_admins();
   responder->send({200, "text/plain; version=0.0.4; charset=utf-8",
                    metrics_text(models.list(), models.refusals(), context.options.metrics_aliases,
                                 context.mailroom.num_wakeups())});

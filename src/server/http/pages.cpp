@@ -66,9 +66,10 @@ $ROUTES</table>
 std::string code(std::string_view text) { return "<code>" + escape_html(text) + "</code>"; }
 
 // A sentence that names the served models and their states.
-std::string models_sentence(const registry::Models& models) {
+std::string models_sentence(const CallerModels& models) {
   const std::vector<registry::ModelStatus> all = models.list();
   if (!models.is_auto()) {
+    if (!models.check("")) return "No model is served with this key.";
     if (all.empty()) return "The model is not there yet.";
     const registry::ModelStatus& only = all.front();
     return "Model: " + code(only.description.name) + ", " + std::string(state_name(only.state)) +
@@ -83,10 +84,10 @@ std::string models_sentence(const registry::Models& models) {
 }
 
 // The model that the page's examples name.
-registry::ModelDescription example_model(const registry::Models& models) {
+registry::ModelDescription example_model(const CallerModels& models) {
   const std::vector<registry::ModelStatus> all = models.list();
   if (!all.empty()) return all.front().description;
-  if (!models.default_model().name.empty()) return models.default_model();
+  if (registry::ModelDescription own = models.default_model(); !own.name.empty()) return own;
   registry::ModelDescription unknown;
   unknown.name = "MODEL";
   unknown.tokenizer = "FOLDER OR NAME OF ITS TOKENIZER";
@@ -105,7 +106,7 @@ std::string route_rows(const ServerOptions& options) {
   return rows;
 }
 
-std::string fill_page(std::string_view host, bool is_tls, const registry::Models& models,
+std::string fill_page(std::string_view host, bool is_tls, const CallerModels& models,
                       const ServerOptions& options) {
   const registry::ModelDescription example = example_model(models);
   const std::string address = escape_html(host.empty() ? "HOST:PORT" : host);
@@ -137,7 +138,7 @@ std::string fill_page(std::string_view host, bool is_tls, const registry::Models
 
 }  // namespace
 
-HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Models& models,
+HttpResponse landing_page(std::string_view host, bool is_tls, const CallerModels& models,
                           const ServerOptions& options) {
   return {200,
           "text/html; charset=utf-8",
@@ -146,7 +147,7 @@ HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Mo
 }
 
 // "model" and "status" of a static server; of an auto server the models that are ready.
-HttpResponse health(const registry::Models& models, bool names_models) {
+HttpResponse health(const CallerModels& models, bool names_models) {
   const bool healthy = models.healthy();
   OrderedJson said;
   if (models.is_auto()) {
@@ -156,9 +157,10 @@ HttpResponse health(const registry::Models& models, bool names_models) {
     }
     said = {{"status", healthy ? "ready" : "stopping"}, {"model", "auto"}, {"loaded", loaded}};
   } else {
+    const auto state = models.only_state();
     const auto status = models.status("");
     const bool known = status && status->ok();
-    said = {{"status", known ? state_name((*status)->state) : "unavailable"},
+    said = {{"status", state ? state_name(*state) : "unavailable"},
             {"model", known ? (*status)->description.name : ""}};
   }
   if (!names_models) said = {{"status", said["status"]}};
@@ -172,16 +174,16 @@ HttpResponse health(const registry::Models& models, bool names_models) {
 void answer_page(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   const std::string* const host = http.field("Host");
   responder->send(landing_page(host != nullptr ? *host : "", context.tls.enabled(),
-                               context.generation.models, context.options));
+                               context.generation.models.of(responder->caller()), context.options));
 }
 
 void answer_health(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
   const bool may_see = !context.keys.is_required() || responder->caller()->account != nullptr;
-  responder->send(health(context.generation.models, may_see));
+  responder->send(health(context.generation.models.of(responder->caller()), may_see));
 }
 
 void answer_ping(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
-  responder->send(health(context.generation.models));
+  responder->send(health(context.generation.models.of(responder->caller())));
 }
 
 void answer_version(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "lmtp/registry/models.h"
+#include "access/caller_models.h"
 #include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
 #include "route_table.h"
@@ -21,11 +21,12 @@ Health
 )";
 
 // How to connect, as HTML. `host` as the client called the server; any text.
-HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Models& models,
+HttpResponse landing_page(std::string_view host, bool is_tls, const CallerModels& models,
                           const ServerOptions& options);
 
-// 200 where the server can answer requests, else 503. `names_models`: says which there are.
-HttpResponse health(const registry::Models& models, bool names_models = true);
+// 200 where the server can answer requests, else 503. `names_models`: says which there are for the
+// caller.
+HttpResponse health(const CallerModels& models, bool names_models = true);
 
 Handle answer_page;
 Handle answer_health;  // needs no key; with keys, names models only to callers that have one

@@ -103,9 +103,10 @@ void HttpSession::begin_id(const std::string& id) {
 
 // Whose request it is; the refusal where it needs a key, or a right, that it does not bring.
 std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
-  const std::vector<std::string> keys = take_keys(request_, begins_websocket);
+  const Result<std::vector<std::string>> keys = take_keys(request_, begins_websocket);
   if (!context_->keys.is_required()) return std::nullopt;
-  for (const std::string& key : keys) {
+  if (!keys) return plain_text(400, keys.error().message);
+  for (const std::string& key : *keys) {
     auto account = context_->keys.find(key);
     if (account != nullptr) caller_->account = std::move(account);
   }
@@ -113,7 +114,7 @@ std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
   Right right = begins_websocket || route_ == nullptr ? Right::kKey : route_->right;
   if (is_open) right = Right::kNone;
   if (right == Right::kNone) return std::nullopt;
-  if (caller_->account == nullptr) return no_access(!keys.empty());
+  if (caller_->account == nullptr) return no_access(!keys->empty());
   if (right == Right::kAdmin && !caller_->account->is_admin()) return no_right();
   return std::nullopt;
 }

@@ -17,15 +17,21 @@ namespace {
 
 using protocol::ControllerMessage;
 
-// Answers with what `to_json` makes of it, on the runtime's thread.
+using Tags = std::vector<aici::TagInfo>;
+
+aici::Auth auth_from(const Peer& peer) {
+  return auth_of(peer.caller.get(), peer.streams.connection());
+}
+
+// Answers with a ModuleInfo or tags, on the runtime's thread.
 template <typename T>
-aici::Runtime::Done<Result<T>> answer_later(StreamId id, const Peer& peer,
-                                            OrderedJson (*to_json)(T)) {
-  return [id, to_json, send = peer.send_later, under_way = peer.controllers,
+aici::Runtime::Done<Result<T>> answer_later(StreamId id, const Peer& peer) {
+  return [id, auth = auth_from(peer), send = peer.send_later, under_way = peer.controllers,
           bytes_max = peer.limits.max_answer_bytes](Result<T> done) {
     std::string text;
     if (done) {
-      protocol::serialize_controller_answer({id, json_text(to_json(std::move(*done)))}, text);
+      protocol::serialize_controller_answer({id, json_text(answer_json(std::move(*done), auth))},
+                                            text);
       if (text.size() > bytes_max) done = too_much("controller", bytes_max);
     }
     if (!done) {
@@ -43,7 +49,7 @@ Result<void> Dispatcher::check_controller(const ControllerMessage& message,
   if (peer.streams.contains(message.stream_id)) {
     return Error{ErrorCode::kInvalid, id_in_use(message.stream_id)};
   }
-  if (message.op == ControllerMessage::Op::kUpload && !auth_of(peer.caller.get()).is_admin) {
+  if (message.op == ControllerMessage::Op::kUpload && !auth_from(peer).is_admin) {
     return Error{ErrorCode::kInvalid, "op: upload is for API keys with the right admin"};
   }
   if (message.op != ControllerMessage::Op::kList) {
@@ -64,18 +70,21 @@ void Dispatcher::handle(ControllerMessage& message, Peer& peer, Answers& answers
   if (const Result<void> taken = check_controller(message, peer); !taken) {
     return answer_msg_error(error_entry(id, taken.error()), answers);
   }
-  const auto runtime = runtime_for(models_, message.model, peer.caller.get());
+  const auto runtime = runtime_for(models_.of(peer.caller), message.model);
   if (!runtime) return answer_msg_error(error_entry(id, runtime.error()), answers);
-  aici::Auth auth = auth_of(peer.caller.get());
+  aici::Auth auth = auth_from(peer);
   switch (message.op) {
     case ControllerMessage::Op::kUpload:
       return (*runtime)->upload(std::move(message.binary), std::move(auth),
-                                answer_later(id, peer, module_json));
+                                answer_later<aici::ModuleInfo>(id, peer));
     case ControllerMessage::Op::kTag:
       return (*runtime)->set_tags(std::move(message.module_id), std::move(message.tags),
-                                  std::move(auth), answer_later(id, peer, tags_json));
+                                  std::move(auth), answer_later<Tags>(id, peer));
+    case ControllerMessage::Op::kUntag:
+      return (*runtime)->remove_tags(std::move(message.tags), std::move(auth),
+                                     answer_later<Tags>(id, peer));
     case ControllerMessage::Op::kList:
-      return (*runtime)->get_tags(answer_later(id, peer, tags_json));
+      return (*runtime)->get_tags(std::move(auth), answer_later<Tags>(id, peer));
   }
 }
 

@@ -78,7 +78,7 @@ void Dispatcher::begin(Operation operation, Peer& peer, Answers& answers) {
   const StreamId id = id_of(operation);
   const bool is_deferred = peer.awaiting_buffer && concerns_buffers(operation);
   std::unique_ptr<ExtendedStream> stream =
-      make_extended(models_, encoder_, peer, std::move(operation));
+      make_extended(models_.of(peer.caller), encoder_, peer, std::move(operation));
   if (peer.streams.contains(id)) {
     count_refused(id, verb_of(stream->waiting->operation), ErrorCode::kInvalid, peer);
     const auto answer = stream->is_stream ? answer_token_error : answer_msg_error;
@@ -101,7 +101,7 @@ void Dispatcher::begin(Operation operation, Peer& peer, Answers& answers) {
 void Dispatcher::start(StreamId id, Peer& peer, Answers& answers) {
   WaitingOperation& waiting = *peer.streams.find(id)->extended->waiting;
   if (waiting.has_model()) {
-    if (const Result<void> ok = check_access(waiting.model_name(), peer); !ok) {
+    if (const auto ok = models_.of(peer.caller).check(waiting.model_name()); !ok) {
       count_refused(id, verb_of(waiting.operation), ok.error().code, peer);
       return end(id, ok.error(), true, peer, answers);
     }
@@ -199,7 +199,7 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
   }
   std::ranges::move(errors, std::back_inserter(answers));
   live.canceller.reset();
-  live.model = models_.lasting_name(model_name);
+  live.model = models_.of(peer.caller).lasting_name(model_name);
   stream.waiting.reset();
   if (stream.num_alive == 0) peer.streams.erase(id);
 }

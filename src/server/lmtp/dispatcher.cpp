@@ -65,20 +65,20 @@ void log_ignored(const std::vector<std::string>& keys, const Peer& peer) {
 Dispatcher::Dispatcher(registry::Models& models, std::string version,
                        const ConnectionRegistry& connections, const ControllerRules& controllers)
     : models_(models),
-      limits_of_([&models](std::string_view name) {
-        protocol::RequestLimits most;
-        if (const auto limits = models.limits_of(std::string(name))) {
-          most.num_tokens = static_cast<std::size_t>(limits->context_length);
-          most.num_biases = static_cast<std::size_t>(limits->vocab_size);
-        }
-        return most;
-      }),
       version_(std::move(version)),
       connections_(connections),
       controllers_(controllers) {}
 
 void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
-  auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of_);
+  const auto limits_of = [this, &peer](std::string_view name) {
+    protocol::RequestLimits most;
+    if (const auto limits = models_.of(peer.caller).limits_of(std::string(name))) {
+      most.num_tokens = static_cast<std::size_t>(limits->context_length);
+      most.num_biases = static_cast<std::size_t>(limits->vocab_size);
+    }
+    return most;
+  };
+  auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of);
   if (const auto* error = std::get_if<protocol::ParseError>(&parsed)) {
     if (error->opens_stream) {
       count_refused(error->stream_id.value_or(0), text.substr(0, text.find(' ')), error->code,
@@ -128,11 +128,12 @@ void Dispatcher::handle(protocol::DecideMessage& message, Peer& peer, Answers& a
 
 void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers) {
   const StreamId id = message.stream_id;
-  if (const Result<void> ok = check_access(message.model, peer); !ok) {
+  const CallerModels models = models_.of(peer.caller);
+  if (const Result<void> ok = models.check(message.model); !ok) {
     return answer_msg_error(error_entry(id, ok.error(), true), answers);
   }
   const ServerTraits server{version_, controllers_.are_run};
-  if (const auto status = models_.status(message.model)) {
+  if (const auto status = models.status(message.model)) {
     answers.push_back(info_message(id, message.model, server, *status));
     return;
   }
@@ -140,7 +141,7 @@ void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers
                 send = peer.send_later](const Result<registry::ModelStatus>& status) {
     send(info_message(id, asked, server, status));
   };
-  if (!models_.look_up(message.model, std::move(later))) {
+  if (!models.look_up(message.model, std::move(later))) {
     answer_msg_error({id,
                       "overloaded: " + std::to_string(registry::kLookupsMax) +
                           " requests wait to look a model up; retry later",
@@ -161,10 +162,11 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
     models_.refusals().add(request, ErrorCode::kInvalid);
     return answer_token_error({id, id_in_use(id)}, answers);
   }
-  std::string model = models_.lasting_name(request.model);
+  std::string model = models_.of(peer.caller).lasting_name(request.model);
   const bool scores = request.kind == RequestKind::kScore;
   const Requester from = requester(id, request.arrival, peer);
-  registry::Submission submitted = server::submit(models_, from, std::move(request));
+  registry::Submission submitted =
+      server::submit(models_.of(peer.caller), from, std::move(request));
   if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
     peer.streams.add(id, std::move(*canceller), std::move(model)).scores = scores;
     return;
@@ -180,11 +182,6 @@ Requester Dispatcher::requester(StreamId id, runtime::Clock::time_point arrival,
           .others_connected = [this] { return connections_.num_clients() > 1; },
           .arrival = arrival,
           .encoding = ++peer.num_encodings};
-}
-
-Result<void> Dispatcher::check_access(const std::string& model, const Peer& peer) const {
-  const Account* const account = peer.caller != nullptr ? peer.caller->account.get() : nullptr;
-  return account != nullptr ? models_.check_access(*account, model) : Result<void>();
 }
 
 // What the registry never sees.

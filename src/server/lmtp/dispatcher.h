@@ -78,12 +78,10 @@ class Dispatcher {
   // Ends what no model has: counts it, and answers.
   void fail(StreamId id, const Error& error, Peer& peer, Answers& answers);
   void end(StreamId id, const Error& error, bool no_model, Peer& peer, Answers& answers);
-  Result<void> check_access(const std::string& model, const Peer& peer) const;
   Result<void> check_controller(const protocol::ControllerMessage& message, const Peer& peer) const;
   void count_refused(StreamId id, std::string_view verb, ErrorCode code, const Peer& peer);
 
-  registry::Models& models_;
-  const protocol::LimitsOf limits_of_;
+  const ModelsByCaller models_;
   const std::string version_;
   protocol::BiasCache bias_cache_;
   const ConnectionRegistry& connections_;

@@ -59,7 +59,8 @@ void Dispatcher::handle(protocol::ForkMessage& message, Peer& peer, Answers& ans
   const bool wants_notices = of != nullptr && of->wants_notices;
   const std::string model = (*parent)->model;
   const Requester from = requester(of_id, runtime::Clock::now(), peer);
-  registry::Submission submitted = server::submit_forks(models_, from, std::move(forks));
+  registry::Submission submitted =
+      server::submit_forks(models_.of(peer.caller), from, std::move(forks));
   if (const auto* refusal = std::get_if<registry::Refusal>(&submitted)) {
     return answer_msg_error(error_entry(of_id, refusal->error), answers);
   }
@@ -79,11 +80,11 @@ void Dispatcher::handle(protocol::BacktrackMessage& message, Peer& peer, Answers
   const auto live = find_running(message.stream_id, peer.streams);
   Result<void> taken;
   if (live) {
-    taken =
-        models_.backtrack((*live)->model, {.key = {peer.streams.connection(), message.stream_id},
-                                           .num_dropped = message.num_dropped,
-                                           .appended = std::move(message.appended),
-                                           .sink = peer.sink});
+    taken = models_.of(peer.caller)
+                .backtrack((*live)->model, {.key = {peer.streams.connection(), message.stream_id},
+                                            .num_dropped = message.num_dropped,
+                                            .appended = std::move(message.appended),
+                                            .sink = peer.sink});
   }
   if (!live || !taken) {
     answer_msg_error(error_entry(message.stream_id, live ? taken.error() : live.error()), answers);

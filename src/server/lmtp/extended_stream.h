@@ -32,8 +32,7 @@ using Operation =
 
 // An operation until it is done, or its samples run.
 struct WaitingOperation final : Intake {
-  WaitingOperation(registry::Models& models, Encoder& encoder, const Peer& peer,
-                   Operation operation_in);
+  WaitingOperation(CallerModels models, Encoder& encoder, const Peer& peer, Operation operation_in);
 
   Operation operation;
   // Of the prompt's parts, those that are buffers, as they were in the order of the messages.

@@ -156,9 +156,9 @@ bool concerns_buffers(const Operation& operation) {
   });
 }
 
-WaitingOperation::WaitingOperation(registry::Models& models, Encoder& encoder, const Peer& peer,
+WaitingOperation::WaitingOperation(CallerModels models, Encoder& encoder, const Peer& peer,
                                    Operation operation_in)
-    : Intake(models, encoder, peer.waiting, needs_of(operation_in, peer)),
+    : Intake(std::move(models), encoder, peer.waiting, needs_of(operation_in, peer)),
       operation(std::move(operation_in)),
       schema_reading(server::schema_reading(peer.limits.api)),
       max_answer_bytes_(peer.limits.max_answer_bytes) {}
@@ -180,7 +180,7 @@ std::size_t WaitingOperation::num_bytes() const {
   return num_bytes;
 }
 
-std::unique_ptr<ExtendedStream> make_extended(registry::Models& models, Encoder& encoder,
+std::unique_ptr<ExtendedStream> make_extended(CallerModels models, Encoder& encoder,
                                               const Peer& peer, Operation operation) {
   auto stream = std::make_unique<ExtendedStream>();
   const StreamOptions* options = options_of(operation);
@@ -195,7 +195,8 @@ std::unique_ptr<ExtendedStream> make_extended(registry::Models& models, Encoder&
     }
     if (options->timeout_ms > 0) stream->deadline = in(options->timeout_ms);
   }
-  stream->waiting = std::make_shared<WaitingOperation>(models, encoder, peer, std::move(operation));
+  stream->waiting =
+      std::make_shared<WaitingOperation>(std::move(models), encoder, peer, std::move(operation));
   return stream;
 }
 

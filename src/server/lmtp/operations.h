@@ -25,7 +25,7 @@ bool needs_model(const Operation& operation);
 // Whether it must not overtake a BUFFER.
 bool concerns_buffers(const Operation& operation);
 // What a stream keeps of its message from the beginning on.
-std::unique_ptr<ExtendedStream> make_extended(registry::Models& models, Encoder& encoder,
+std::unique_ptr<ExtendedStream> make_extended(CallerModels models, Encoder& encoder,
                                               const Peer& peer, Operation operation);
 
 // A stream's request with all that its samples have in common. What the session needs of it is set

@@ -36,7 +36,7 @@ void Dispatcher::begin_rows(StreamId id, Request request, const std::string& mod
   const bool wants_notices = stream.wants_notices;
   stream.rows->common = std::move(request);
   live.canceller.reset();
-  live.model = models_.lasting_name(model_name);
+  live.model = models_.of(peer.caller).lasting_name(model_name);
   stream.waiting.reset();
   Answers errors;
   submit_rows(id, peer, errors);
@@ -54,8 +54,9 @@ void Dispatcher::submit_rows(StreamId id, Peer& peer, Answers& answers) {
     std::optional<ScoreOfRow> next = rows.rows->next();
     if (!next) return rows.live.empty() ? answer_rows(id, peer, answers) : void();
     const std::size_t row = next->row;
-    registry::Submission submitted = server::submit(
-        models_, requester(id, live.extended->arrival, peer), rows.request_of(std::move(*next)));
+    registry::Submission submitted =
+        server::submit(models_.of(peer.caller), requester(id, live.extended->arrival, peer),
+                       rows.request_of(std::move(*next)));
     if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
       rows.live.emplace(static_cast<int>(row), std::move(*canceller));
       continue;

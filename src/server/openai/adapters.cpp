@@ -51,9 +51,9 @@ Then load_adapter(ServerContext& context, HttpRequest& http, const ResponderPtr&
     const bool in_place = fields.boolean("load_inplace", false);
     if (fields.failed()) return;
     std::string sentence = "Success: LoRA adapter '" + source.name + "' added successfully.";
-    context.generation.models.load_adapter(std::move(source), base != nullptr ? *base : "",
-                                           in_place,
-                                           send_adapters_to(responder, std::move(sentence)));
+    context.generation.models.of(responder->caller())
+        .load_adapter(std::move(source), base != nullptr ? *base : "", in_place,
+                      send_adapters_to(responder, std::move(sentence)));
   });
 }
 
@@ -62,8 +62,8 @@ Then unload_adapter(ServerContext& context, HttpRequest& http, const ResponderPt
     std::string name = needed(fields, "lora_name");
     if (fields.failed()) return;
     std::string sentence = "Success: LoRA adapter '" + name + "' removed successfully.";
-    context.generation.models.unload_adapter(std::move(name),
-                                             send_adapters_to(responder, std::move(sentence)));
+    context.generation.models.of(responder->caller())
+        .unload_adapter(std::move(name), send_adapters_to(responder, std::move(sentence)));
   });
 }
 

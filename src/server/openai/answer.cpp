@@ -202,8 +202,9 @@ void OpenAiAnswer::make_head(const std::string& model_name) {
                                                      : "text_completion";
   JsonWriter json(head_);
   json.begin_object().field("id", id_).field("object", object).field("created", unix_seconds());
-  json.field("model", answered_name(context_.generation.models, options_.model, model_name));
-  const auto status = context_.generation.models.status(model_name);
+  const CallerModels models = context_.generation.models.of(responder_->caller());
+  json.field("model", answered_name(models, options_.model, model_name));
+  const auto status = models.status(model_name);
   // What has the same one gives the same answer to the same request, seed included.
   if (status && status->ok() && !(*status)->stats.agent.numerics.empty()) {
     json.field("system_fingerprint", "fp_" + (*status)->stats.agent.numerics);

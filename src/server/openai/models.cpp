@@ -50,40 +50,28 @@ HttpResponse model_response(const std::string& name, const Result<registry::Mode
 
 // Lists the models that are loaded or being loaded, and the default.
 void openai_models(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
-  const registry::Models& models = context.generation.models;
-  const auto caller = responder->caller();
-  const auto may_use = [&](const std::string& name) {
-    return caller->account == nullptr || caller->account->may_use(name);
-  };
+  const CallerModels models = context.generation.models.of(responder->caller());
   OrderedJson data = OrderedJson::array();
-  const std::string& default_name = models.default_model().name;
+  const std::string default_name = models.default_model().name;
   bool has_default = default_name.empty();
   for (const registry::ModelStatus& model : models.list()) {
     const std::string& name = model.description.name;
     has_default = has_default || name == default_name;
-    if (may_use(name)) {
+    if (models.may_use(name)) {
       data.push_back(model_json(name, model.limits.context_length, context.started));
     }
     for (const AdapterSource& adapter : model.adapters) {
-      if (!may_use(name) && !may_use(adapter.name)) continue;
       data.push_back(adapter_json(adapter, model, context.started));
     }
   }
-  if (!has_default && may_use(default_name)) {
-    data.push_back(model_json(default_name, 0, context.started));
-  }
+  if (!has_default) data.push_back(model_json(default_name, 0, context.started));
   responder->send(json_response({{"object", "list"}, {"data", std::move(data)}}));
 }
 
 void openai_model(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
-  registry::Models& models = context.generation.models;
+  const CallerModels models = context.generation.models.of(responder->caller());
   constexpr std::string_view kAbove = "/v1/models/";
   const std::string name = percent_decoded(http.path.substr(kAbove.size()));
-  const auto caller = responder->caller();
-  if (caller->account != nullptr) {
-    const Result<void> allowed = models.check_access(*caller->account, name);
-    if (!allowed) return responder->send(openai_error(allowed.error(), true));
-  }
   if (const auto known = models.status(name)) {
     return responder->send(model_response(name, *known, context.started));
   }

@@ -258,7 +258,7 @@ Result<void> TgiAnswer::on_step() {
 }
 
 std::string TgiAnswer::head_type() const {
-  const auto status = context_.generation.models.status(model_);
+  const auto status = context_.generation.models.of(responder_->caller()).status(model_);
   return status && status->ok() ? (*status)->description.device : "cpu";
 }
 

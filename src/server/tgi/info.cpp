@@ -3,6 +3,7 @@
 #include <string>
 
 #include "context.h"
+#include "error.h"
 #include "lmtp/base/json.h"
 #include "routes.h"
 
@@ -12,7 +13,7 @@ namespace {
 // Texts that are read at a time to become token ids, besides short ones.
 constexpr int kReaders = 1;
 
-registry::ModelStatus described_model(const registry::Models& models) {
+registry::ModelStatus described_model(const CallerModels& models) {
   const auto only = models.status("");
   if (only && only->ok()) return **only;
   registry::ModelStatus status;
@@ -27,7 +28,11 @@ OrderedJson or_null(const std::string& text) {
 }  // namespace
 
 void tgi_info(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
-  const registry::ModelStatus model = described_model(context.generation.models);
+  const CallerModels models = context.generation.models.of(responder->caller());
+  if (const Result<void> allowed = models.check(""); !allowed) {
+    return responder->send(tgi_response(tgi_error(allowed.error(), true)));
+  }
+  const registry::ModelStatus model = described_model(models);
   const bool found = model.limits.context_length > 0;
   const OrderedJson info = {
       {"model_id", model.description.name},
