@@ -1,5 +1,6 @@
 #include "lmtp/server/server.h"
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
@@ -141,6 +142,13 @@ struct Server::Impl {
   // Who reaches the port may use it, and reads what others send.
   Result<void> check_exposure() const {
     const ServerOptions& options = context->options;
+    const bool takes_any_page =
+        std::ranges::find(options.allowed_origins, "*") != options.allowed_origins.end();
+    if (takes_any_page && !context->keys.is_required()) {
+      log::warning(
+          "--allow-origin *, without keys: any page that is open in a browser which "
+          "reaches this server may use it");
+    }
     if (context->on_loopback) return {};
     if (!context->keys.is_required() && !options.insecure) {
       return Error{ErrorCode::kInvalid,

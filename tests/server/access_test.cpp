@@ -13,6 +13,7 @@
 #include "access/credentials.h"
 #include "access/key_file.h"
 #include "access/key_ring.h"
+#include "lmtp/server/fresh_key.h"
 #include "temp_folder.h"
 
 namespace lmtp::server {
@@ -139,6 +140,23 @@ TEST(Credentials, FuzzedFieldsAndQueriesBreakNothing) {
     EXPECT_TRUE(request.fields.empty());
     EXPECT_EQ(without_key(request.query), request.query) << text;
   }
+}
+
+TEST(KeyFile, AFreshKeyIsTakenByItsEntry) {
+  const auto one = make_fresh_key("alice@x");
+  const auto other = make_fresh_key("bob");
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_TRUE(is_sendable(one->key));
+  EXPECT_GE(one->key.size(), 64U);
+  EXPECT_NE(one->key, other->key);
+  EXPECT_EQ(one->entry.find(one->key), std::string::npos);
+  const auto entries = parse(one->entry + "," + other->entry);
+  ASSERT_TRUE(entries.ok()) << entries.error().message;
+  EXPECT_EQ(entries->at(0).name, "alice@x");
+  EXPECT_EQ(entries->at(0).digest, digest_of(one->key));
+  EXPECT_EQ(entries->at(1).digest, digest_of(other->key));
+  EXPECT_FALSE(entries->at(0).limits.is_admin);
+  for (const char* name : {"", "a b", "a\"b"}) EXPECT_FALSE(make_fresh_key(name).ok()) << name;
 }
 
 TEST(KeyFile, OthersShouldNotReadIt) {

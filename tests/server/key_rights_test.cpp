@@ -131,6 +131,34 @@ TEST_F(KeyRights, TokensAreThoseOfAModelThatTheKeyMayUse) {
   }
 }
 
+TEST_F(KeyRights, APageOfAnyOriginSendsNoneInItsAddress) {
+  options_.allowed_origins = {"*", "https://app.example"};
+  start();
+  const auto upgraded = [&](const std::string& target, const std::string& origin,
+                            const Fields& more = {}) {
+    Fields fields = {{"Connection", "Upgrade"},
+                     {"Upgrade", "websocket"},
+                     {"Sec-WebSocket-Version", "13"},
+                     {"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="},
+                     {"Origin", origin}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    return ask("GET " + target, fields);
+  };
+  const std::string with_key = std::string("/?key=") + kUser;
+  EXPECT_EQ(upgraded(with_key, "https://app.example").status, 101);
+  const auto refused = upgraded(with_key, "https://other.example");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_NE(refused.body.find("--allow-origin SCHEME://HOST"), std::string::npos) << refused.body;
+  EXPECT_EQ(upgraded("/", "https://other.example", bearer(kUser)).status, 101);
+  Fields page = bearer(kUser);
+  page.emplace_back("Origin", "https://other.example");
+  const auto answered = ask("GET /v1/who", page);
+  EXPECT_EQ(answered.body, "alice?");
+  EXPECT_NE(answered.head.find("Access-Control-Allow-Origin: https://other.example"),
+            std::string::npos)
+      << answered.head;
+}
+
 TEST_F(KeyRights, APageOfAnAllowedOriginMaySendOne) {
   options_.allowed_origins = {"https://app.example"};
   start();

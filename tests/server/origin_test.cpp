@@ -62,5 +62,58 @@ TEST(Origin, OnlyItsOwnPagesAndThoseListedMayConnect) {
   EXPECT_EQ(status(options, "localhost:8080", "http://page.example"), 403);
 }
 
+TEST(Origin, AHostMayHaveAnyPort) {
+  ServerOptions options;
+  options.allowed_origins = {"http://LocalHost:*", "https://[::1]:*"};
+  for (const char* origin : {"http://localhost", "http://localhost:3000", "http://localhost:1",
+                             "https://[::1]:5173", "https://[::1]"}) {
+    EXPECT_EQ(status(options, "127.0.0.1:8080", origin), 200) << origin;
+  }
+  for (const char* origin : {"http://localhost.evil", "http://localhost:3000.evil",
+                             "http://localhost:", "http://localhost:*", "http://localhost:30/x",
+                             "https://localhost:3000", "null", "http://localhost@evil",
+                             "http://evil/http://localhost:3000", "https://[::1].evil"}) {
+    EXPECT_EQ(status(options, "127.0.0.1:8080", origin), 403) << origin;
+  }
+}
+
+TEST(Origin, PagesFromFilesAndAnyPageAreLetInOnRequest) {
+  ServerOptions options;
+  options.allowed_origins = {"null"};
+  EXPECT_EQ(status(options, "localhost:8080", "null"), 200);
+  EXPECT_EQ(status(options, "localhost:8080", "http://null"), 403);
+  options.allowed_origins = {"*", "https://page.example"};
+  for (const char* origin : {"null", "http://any.example", "file://", "app://obsidian.md"}) {
+    EXPECT_EQ(status(options, "localhost:8080", origin), 200) << origin;
+  }
+  EXPECT_EQ(status(options, "any.example", "http://any.example"), 421) << "rebinding stays out";
+  const auto by_any = [&](const char* origin) {
+    HttpRequest request;
+    request.fields = {{"Host", "localhost:8080"}};
+    if (origin != nullptr) request.fields.push_back({"Origin", origin});
+    return is_of_any_page(request, options);
+  };
+  EXPECT_TRUE(by_any("http://any.example"));
+  EXPECT_TRUE(by_any("null"));
+  EXPECT_FALSE(by_any(nullptr));
+  EXPECT_FALSE(by_any("https://page.example"));
+  EXPECT_FALSE(by_any("http://localhost:8080"));
+}
+
+TEST(Origin, ARefusalNamesThePageAndTheOption) {
+  const auto sentence = [](const std::string& origin) {
+    HttpRequest request;
+    request.fields = {{"Host", "localhost"}, {"Origin", origin}};
+    return refuse_foreign(request, {}, true)->body;
+  };
+  const std::string said = sentence("https://Page.example");
+  EXPECT_NE(said.find("'https://Page.example'"), std::string::npos) << said;
+  EXPECT_NE(said.find("--allow-origin SCHEME://HOST[:PORT]"), std::string::npos) << said;
+  EXPECT_NE(sentence("null").find("--allow-origin null"), std::string::npos);
+  const std::string odd = sentence("a\x1b[2J\xff" + std::string(10'000, 'x'));
+  EXPECT_NE(odd.find("'a?[2J?x"), std::string::npos) << odd;
+  EXPECT_LT(odd.size(), 400U);
+}
+
 }  // namespace
 }  // namespace lmtp::server

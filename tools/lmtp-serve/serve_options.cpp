@@ -12,8 +12,9 @@
 
 #include "balance_options.h"
 #include "config_file.h"
+#include "foreign_options.h"
+#include "keygen.h"
 #include "layout_options.h"
-#include "lmql_options.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 #include "lmtp/base/version.h"
@@ -140,8 +141,9 @@ void add_transport_options(CLI::App& app, RawOptions& raw) {
   app.add_flag("--log-prompts", options.log_prompts,
                "The line of the log that each request has shows how its prompt begins");
   app.add_option("--allow-origin", options.allowed_origins,
-                 "A web page's origin that may connect, such as https://example.org; may be given "
-                 "several times (pages of other origins are refused)")
+                 "A web page's origin that may connect, such as https://example.org, "
+                 "http://localhost:* (any port), null (opened from a file) or * (any, see "
+                 "docs/security.md); may be given several times (others are refused)")
       ->type_name("ORIGIN")
       ->allow_extra_args(false);
   app.add_option("--allow-host", options.allowed_hosts,
@@ -191,13 +193,30 @@ void add_config_options(CLI::App& app, RawOptions& raw) {
       ->configurable(false);
 }
 
+// "--port" and so on.
+std::vector<std::string> own_options(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// llama.cpp's, of which CLI11 would take the first letter, which asks for help.
+void check_words(const CLI::App& app, const std::vector<std::string>& words) {
+  const auto found = std::ranges::find_if(
+      words, [](const std::string& word) { return word == "-hf" || word == "-hfr"; });
+  if (found == words.end()) return;
+  throw CLI::ParseError(instead_of(*found, own_options(app)), CLI::ExitCodes::ExtrasError);
+}
+
 // The first option among the arguments that CLI11 does not know; the others may be its values.
 void check_rest(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining();
   if (rest.empty()) return;
   const auto option = std::find_if(rest.begin(), rest.end(),
                                    [](const std::string& word) { return word.starts_with('-'); });
-  throw CLI::ParseError(instead_of(option != rest.end() ? *option : rest.front()),
+  throw CLI::ParseError(instead_of(option != rest.end() ? *option : rest.front(), own_options(app)),
                         CLI::ExitCodes::ExtrasError);
 }
 
@@ -281,6 +300,16 @@ void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions&
   }
 }
 
+bool is_origin(std::string_view text) {
+  if (text == "*" || text == "null") return true;
+  const std::size_t scheme_end = text.find("://");
+  if (scheme_end == 0 || scheme_end == std::string_view::npos) return false;
+  if (text.substr(0, scheme_end).find('*') != std::string_view::npos) return false;
+  std::string_view host = text.substr(scheme_end + 3);
+  if (host.ends_with(":*")) host.remove_suffix(2);
+  return !host.empty() && host.find_first_of("/*") == std::string_view::npos;
+}
+
 void check_served_names(const ServeOptions& options) {
   constexpr std::size_t kBytesMax = 256;
   for (const std::string& name : options.served_names) {
@@ -349,11 +378,11 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
       size_option("--max-write-queues", raw.max_write_queues,
                   static_cast<std::int64_t>(options.max_write_queue_bytes)));
   for (const std::string& origin : options.allowed_origins) {
-    const std::size_t host = origin.find("://") + 3;
-    if (host > 3 && host < origin.size() && origin.find('/', host) == std::string::npos) continue;
-    throw CLI::ValidationError("--allow-origin", "'" + origin +
-                                                     "' is no origin; write "
-                                                     "SCHEME://HOST or SCHEME://HOST:PORT");
+    if (is_origin(origin)) continue;
+    throw CLI::ValidationError(
+        "--allow-origin", "'" + origin +
+                              "' is no origin; write SCHEME://HOST, SCHEME://HOST:PORT, "
+                              "SCHEME://HOST:* for all ports, null for pages from files, or *");
   }
   check_keys(app, options);
   check_served_names(options);
@@ -382,7 +411,8 @@ struct CommandLine {
     app.set_help_flag("-h,--help", "Print this and exit");
     app.footer(
         "lmtp-serve doctor [MODEL] [options] says whether these would work here, and what to do.\n"
-        "lmtp-serve balance HOST:PORT... [options] sends streams to other servers of one model.");
+        "lmtp-serve balance HOST:PORT... [options] sends streams to other servers of one model.\n"
+        "lmtp-serve keygen [NAME] prints a fresh API key, and its line of --api-key-file.");
     app.allow_extras();  // check_rest gives better errors
     add_serving_options(app, raw);
     add_layout_options(app, raw);
@@ -425,6 +455,9 @@ std::vector<std::string> with_config(const std::string& path, const CLI::App& gi
 
 std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments.front() == "keygen") {
+    return print_fresh_key({arguments.begin() + 1, arguments.end()});
+  }
   const bool is_doctor = !arguments.empty() && arguments.front() == "doctor";
   const bool is_balancer = !arguments.empty() && arguments.front() == "balance";
   if (is_doctor || is_balancer) arguments.erase(arguments.begin());
@@ -432,6 +465,7 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   CLI::App& app = line->app;
   if (is_balancer) add_balance_options(app, line->raw);
   try {
+    check_words(app, arguments);
     line->parse(arguments);
     const std::string path = line->raw.config;
     if (!path.empty()) line->parse(with_config(path, app, arguments));

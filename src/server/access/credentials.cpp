@@ -76,6 +76,13 @@ void take_field(const HttpField& field, std::vector<std::string>& keys) {
   if (auto key = password_of(*credentials)) keys.push_back(std::move(*key));
 }
 
+HttpResponse unauthorized(const char* sentence) {
+  HttpResponse response = plain_text(401, sentence);
+  response.fields.push_back(
+      {"WWW-Authenticate", R"(Bearer realm="lmtp-serve", Basic realm="lmtp-serve")"});
+  return response;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> take_keys(HttpRequest& request, bool begins_websocket) {
@@ -107,13 +114,15 @@ std::string without_key(std::string_view query) {
 }
 
 HttpResponse no_access(bool was_sent) {
-  HttpResponse response =
-      plain_text(401, was_sent ? "This API key is not accepted here."
+  return unauthorized(was_sent ? "This API key is not accepted here."
                                : "An API key is needed: Authorization: Bearer KEY, api-key: KEY or "
                                  "x-api-key: KEY; for a WebSocket also ?key=KEY.");
-  response.fields.push_back(
-      {"WWW-Authenticate", R"(Bearer realm="lmtp-serve", Basic realm="lmtp-serve")"});
-  return response;
+}
+
+HttpResponse no_query_key() {
+  return unauthorized(
+      "?key=KEY is not taken from a page that --allow-origin * alone lets in; list its origin by "
+      "--allow-origin SCHEME://HOST[:PORT] where it needs a WebSocket.");
 }
 
 HttpResponse no_right() { return plain_text(403, "This is for API keys with the right admin."); }

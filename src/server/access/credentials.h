@@ -24,6 +24,8 @@ std::string without_key(std::string_view query);
 
 // 401. `was_sent`: there was one, but none that is accepted.
 HttpResponse no_access(bool was_sent);
+// 401: it came in the query, from a page that `--allow-origin *` alone lets in.
+HttpResponse no_query_key();
 // 403: the key lacks the right.
 HttpResponse no_right();
 

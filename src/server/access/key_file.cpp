@@ -1,6 +1,7 @@
 #include "key_file.h"
 
 #include <openssl/evp.h>
+#include <openssl/rand.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "lmtp/base/check.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/log.h"
+#include "lmtp/server/fresh_key.h"
 
 namespace lmtp::server {
 namespace {
@@ -23,6 +25,7 @@ constexpr std::size_t kNameLengthMax = 64;
 constexpr std::size_t kPatternsMax = 256;
 constexpr std::size_t kPatternBytesMax = 512;
 constexpr std::int64_t kCountMax = 1'000'000'000;
+constexpr std::string_view kNameRule = "1 to 64 letters, digits and . _ - @ + are needed";
 constexpr std::string_view kKeyFields[] = {
     "name", "key", "key_sha256", "admin", "max_streams", "tokens_per_minute", "models"};
 
@@ -32,6 +35,16 @@ bool is_name(std::string_view name) {
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     return is_letter || (c >= '0' && c <= '9') || kMarks.find(c) != std::string_view::npos;
   });
+}
+
+std::string hex_of(const std::array<unsigned char, 32>& bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 0xF];
+  }
+  return text;
 }
 
 // Reads one element of "keys"; the first mistake is kept, and names the element.
@@ -45,7 +58,7 @@ class EntryReader {
     KeyEntry entry;
     const std::string* const name = find_json_text(object_, "name");
     if (name == nullptr || !is_name(*name)) {
-      wrong("name", "1 to 64 letters, digits and . _ - @ + are needed");
+      wrong("name", kNameRule);
     } else {
       entry.name = *name;
     }
@@ -179,6 +192,19 @@ Result<std::vector<KeyEntry>> parse_key_file(std::string_view text, const std::s
     entries.push_back(std::move(*entry));
   }
   return entries;
+}
+
+Result<FreshKey> make_fresh_key(const std::string& name) {
+  if (!is_name(name)) return Error{ErrorCode::kInvalid, "the name: " + std::string(kNameRule)};
+  std::array<unsigned char, 32> bits{};
+  if (RAND_bytes(bits.data(), static_cast<int>(bits.size())) != 1) {
+    return Error{ErrorCode::kUnavailable, "the system has no random bits"};
+  }
+  FreshKey fresh;
+  fresh.key = "sk-" + hex_of(bits);
+  OrderedJson entry = {{"name", name}, {"key_sha256", hex_of(digest_of(fresh.key))}};
+  fresh.entry = json_text(entry);
+  return fresh;
 }
 
 Result<std::vector<KeyEntry>> read_key_file(const std::string& path) {

@@ -7,10 +7,14 @@
 #include <string_view>
 #include <utility>
 
+#include "lmtp/base/text.h"
 #include "message.h"
 
 namespace lmtp::server {
 namespace {
+
+constexpr std::string_view kAnyPort = ":*";
+constexpr std::size_t kShownOriginBytes = 128;
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -41,16 +45,39 @@ std::string canonical_origin(std::string_view origin) {
   return lower(origin);
 }
 
-// Pages of the server itself may connect, and those of a proxy in front of it.
-bool is_allowed_origin(const std::string& origin, const std::string& host,
-                       const ServerOptions& options) {
-  const std::size_t scheme_end = origin.find("://");
-  if (scheme_end == std::string::npos) return false;  // "null" among others
+// Whether `sent`, canonical, is one that the user has listed: "null", SCHEME://HOST[:PORT], or
+// SCHEME://HOST:* for any port of that host.
+bool is_listed(std::string_view sent, std::string_view listed) {
+  if (!listed.ends_with(kAnyPort)) return sent == canonical_origin(listed);
+  const std::string host = lower(listed.substr(0, listed.size() - kAnyPort.size()));
+  if (!sent.starts_with(host)) return false;
+  sent.remove_prefix(host.size());
+  if (sent.empty()) return true;
+  return sent.starts_with(':') && sent.size() > 1 &&
+         std::ranges::all_of(sent.substr(1), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Pages of the server itself may connect, and those of a proxy in front of it. "*" is no listing.
+bool is_known_origin(const std::string& origin, const std::string& host,
+                     const ServerOptions& options) {
   const std::string sent = canonical_origin(origin);
-  if (sent == canonical_origin(origin.substr(0, scheme_end + 3) + host)) return true;
-  return std::ranges::any_of(options.allowed_origins, [&](const auto& allowed) {
-    return sent == canonical_origin(allowed);
-  });
+  const std::size_t scheme_end = origin.find("://");
+  const bool is_own = scheme_end != std::string::npos &&
+                      sent == canonical_origin(origin.substr(0, scheme_end + 3) + host);
+  return is_own || std::ranges::any_of(options.allowed_origins,
+                                       [&](const auto& listed) { return is_listed(sent, listed); });
+}
+
+bool takes_any(const ServerOptions& options) {
+  return std::ranges::find(options.allowed_origins, "*") != options.allowed_origins.end();
+}
+
+// For an answer and the log: an origin is a few words of ASCII where a browser sends it.
+std::string shown(std::string_view origin) {
+  std::string text = shortened(origin, kShownOriginBytes);
+  std::ranges::replace_if(
+      text, [](char c) { return c < 0x20 || c > 0x7E; }, '?');
+  return text;
 }
 
 }  // namespace
@@ -66,10 +93,20 @@ std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const Ser
                       "NAME where it has another name, or a proxy in front.");
   }
   const std::string* const origin = request.field("Origin");
-  if (origin == nullptr || is_allowed_origin(lower(*origin), host, options)) return std::nullopt;
-  return plain_text(403,
-                    "Web pages of other origins may not connect; --allow-origin "
-                    "SCHEME://HOST[:PORT] lists one that may.");
+  if (origin == nullptr || takes_any(options)) return std::nullopt;
+  if (is_known_origin(lower(*origin), host, options)) return std::nullopt;
+  const bool is_null = lower(*origin) == "null";
+  return plain_text(403, "A page of the origin '" + shown(*origin) + "'" +
+                             (is_null ? ", such as one that was opened from a file," : "") +
+                             " may not connect here; start the server with --allow-origin " +
+                             (is_null ? "null" : "SCHEME://HOST[:PORT]") + " where it should.");
+}
+
+bool is_of_any_page(const HttpRequest& request, const ServerOptions& options) {
+  const std::string* const origin = request.field("Origin");
+  if (origin == nullptr || !takes_any(options)) return false;
+  const std::string* const host = request.field("Host");
+  return !is_known_origin(lower(*origin), lower(host != nullptr ? *host : ""), options);
 }
 
 std::vector<HttpField> cors_fields(const HttpRequest& request, const ServerOptions& options) {

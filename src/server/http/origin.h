@@ -17,6 +17,9 @@ namespace lmtp::server {
 std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const ServerOptions& options,
                                            bool on_loopback);
 
+// Whether it comes from a page that is answered by `--allow-origin *` alone.
+bool is_of_any_page(const HttpRequest& request, const ServerOptions& options);
+
 // The fields by which a browser lets a page read the answer, of a request that was not refused.
 // Nothing that a browser adds by itself (cookies, remembered passwords) is asked for: a page sends
 // its key in a field.

@@ -103,7 +103,13 @@ void HttpSession::begin_id(const std::string& id) {
 
 // Whose request it is; the refusal where it needs a key, or a right, that it does not bring.
 std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
-  const Result<std::vector<std::string>> keys = take_keys(request_, begins_websocket);
+  // A page may send a key that a person has given it; one that stands in its address may be
+  // anyone's.
+  const bool takes_query =
+      begins_websocket && (is_local() || !is_of_any_page(request_, context_->options));
+  const bool ignores_key =
+      begins_websocket && !takes_query && without_key(request_.query) != request_.query;
+  const Result<std::vector<std::string>> keys = take_keys(request_, takes_query);
   if (!context_->keys.is_required()) return std::nullopt;
   if (!keys) return plain_text(400, keys.error().message);
   for (const std::string& key : *keys) {
@@ -114,6 +120,7 @@ std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
   Right right = begins_websocket || route_ == nullptr ? Right::kKey : route_->right;
   if (is_open) right = Right::kNone;
   if (right == Right::kNone) return std::nullopt;
+  if (caller_->account == nullptr && ignores_key) return no_query_key();
   if (caller_->account == nullptr) return no_access(!keys->empty());
   if (right == Right::kAdmin && !caller_->account->is_admin()) return no_right();
   return std::nullopt;
