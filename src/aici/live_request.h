@@ -18,8 +18,11 @@ namespace lmtp::aici {
 // sequences share variables, and are copied, without a lock.
 class LiveRequest : public std::enable_shared_from_this<LiveRequest> {
  public:
-  LiveRequest(Strands& strands, std::shared_ptr<const World> world)
-      : strands_(strands), world_(std::move(world)), variables_(world_->limits.variable_bytes) {}
+  LiveRequest(Strands& strands, ConnectionId share, std::shared_ptr<const World> world)
+      : strands_(strands),
+        strand_(std::make_shared<Strands::Strand>(share)),
+        world_(std::move(world)),
+        variables_(world_->limits.variable_bytes) {}
 
   const std::shared_ptr<Strands::Strand>& strand() const { return strand_; }
 
@@ -53,7 +56,7 @@ class LiveRequest : public std::enable_shared_from_this<LiveRequest> {
   void on_variables();
 
   Strands& strands_;
-  const std::shared_ptr<Strands::Strand> strand_ = std::make_shared<Strands::Strand>();
+  const std::shared_ptr<Strands::Strand> strand_;
   const std::shared_ptr<const World> world_;
   Variables variables_;               // outlive the controllers
   std::unique_ptr<Controller> root_;  // until it is bound

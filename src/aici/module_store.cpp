@@ -192,7 +192,7 @@ Result<ModuleInfo> ModuleStore::upload(const std::string& wasm) {
 
 // Compiled before by this wasmtime, or now.
 ModuleStore::Loaded ModuleStore::load(const std::string& id) {
-  if (const auto found = loaded_.find(id); found != loaded_.end()) return found->second;
+  if (auto found = loaded(id)) return found;
   const std::optional<std::string> wasm = read_file(wasm_path(id));
   if (!wasm || sha256_hex(*wasm) != id) return not_found(id);
   Result<std::shared_ptr<const wasm::Module>> module = not_found(id);
@@ -201,9 +201,22 @@ ModuleStore::Loaded ModuleStore::load(const std::string& id) {
   }
   if (!module) module = compile(id, *wasm);
   if (!module) return module;
+  const std::lock_guard lock(loaded_mutex_);
   if (loaded_.size() >= kLoadedMax) loaded_.clear();
   loaded_[id] = *module;
   return module;
+}
+
+std::shared_ptr<const wasm::Module> ModuleStore::loaded(const std::string& id) const {
+  const std::lock_guard lock(loaded_mutex_);
+  const auto found = loaded_.find(id);
+  return found == loaded_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const wasm::Module> ModuleStore::find_loaded(const std::string& controller) const {
+  if (is_module_id(controller)) return loaded(controller);
+  const auto info = is_tag(controller) ? read_tag(tag_path(controller)) : std::nullopt;
+  return info ? loaded(info->module_id) : nullptr;
 }
 
 Result<std::vector<TagInfo>> ModuleStore::set_tags(const std::string& module_id,

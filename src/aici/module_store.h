@@ -9,6 +9,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@
 
 namespace lmtp::aici {
 
-// Owner: one thread at a time. It compiles, reads and writes, for seconds where a module is large.
+// Owner: one thread at a time, but for find_loaded(). It compiles, reads and writes, for seconds
+// where a module is large.
 class ModuleStore {
  public:
   // compile_time: of a module.
@@ -33,6 +35,8 @@ class ModuleStore {
   Result<std::vector<TagInfo>> get_tags(const Auth& auth) const;
   // controller: a tag or a module's id.
   Result<std::shared_ptr<const wasm::Module>> find(const std::string& controller);
+  // The same, of those that were used lately; null: it is to be sought. Any thread.
+  std::shared_ptr<const wasm::Module> find_loaded(const std::string& controller) const;
 
  private:
   std::string wasm_path(const std::string& id) const { return folder_ + "/" + id + ".wasm"; }
@@ -40,6 +44,7 @@ class ModuleStore {
   std::string tag_path(const std::string& tag) const { return folder_ + "/tags/" + tag + ".json"; }
   using Loaded = Result<std::shared_ptr<const wasm::Module>>;
   Loaded load(const std::string& id);
+  std::shared_ptr<const wasm::Module> loaded(const std::string& id) const;
   Loaded compile(const std::string& id, const std::string& wasm);
   Loaded compile_in_time(const std::string& wasm);
   std::size_t num_tags(const std::string& beginning) const;
@@ -48,7 +53,8 @@ class ModuleStore {
   const std::shared_ptr<wasm::Engine> engine_;
   const std::string folder_;
   const std::chrono::milliseconds compile_time_;
-  std::future<Loaded> late_;  // what is compiled although its time is over, if any
+  std::future<Loaded> late_;         // what is compiled although its time is over, if any
+  mutable std::mutex loaded_mutex_;  // guards what follows
   // Those that were used; the last of kLoadedMax.
   std::map<std::string, std::shared_ptr<const wasm::Module>> loaded_;
 };

@@ -23,7 +23,12 @@ void Strands::add(const std::shared_ptr<Strand>& strand, Task task) {
   strand->tasks.push_back(std::move(task));
   if (strand->is_queued) return;
   strand->is_queued = true;
-  queue_.push_back(strand);
+  queue(strand);
+}
+
+void Strands::queue(std::shared_ptr<Strand> strand) {
+  const ConnectionId share = strand->share;
+  (void)queue_.push(share, std::move(strand));
 }
 
 void Strands::post(const std::shared_ptr<Strand>& strand, Task task) {
@@ -43,17 +48,26 @@ void Strands::post_after(const std::shared_ptr<Strand>& strand, std::chrono::mil
   changed_.notify_one();
 }
 
-// A task of each of a few strands, since short tasks would take less time than the mutex; few,
-// since each waits for those before it.
+// A task of each of a few strands, since short tasks would take less time than the mutex.
 void Strands::take(std::vector<Taken>& taken) {
   constexpr std::size_t kTakenMax = 4;
   const std::size_t num_fair = (queue_.size() + threads_.size() - 1) / threads_.size();
   for (std::size_t left = std::min(kTakenMax, num_fair); left > 0; --left) {
-    Strand& strand = *queue_.front();
-    Task task = std::move(strand.tasks.front());
-    strand.tasks.pop_front();
-    taken.push_back({std::move(queue_.front()), std::move(task)});
-    queue_.pop_front();
+    std::shared_ptr<Strand> strand = *queue_.pop();
+    Task task = std::move(strand->tasks.front());
+    strand->tasks.pop_front();
+    taken.push_back({std::move(strand), std::move(task)});
+  }
+}
+
+// As long as they are short: after one that is long the others wait for their turn again.
+void Strands::run(std::vector<Taken>& taken) {
+  constexpr std::chrono::milliseconds kShort{1};
+  const Clock::time_point begin = Clock::now();
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    if (i > 0 && Clock::now() - begin > kShort) return;
+    taken[i].task();
+    taken[i].task = nullptr;  // what it holds may end here, not under the mutex
   }
 }
 
@@ -68,14 +82,15 @@ void Strands::work() {
     if (!queue_.empty()) {
       take(taken);
       lock.unlock();
-      for (Taken& each : taken) {
-        each.task();
-        each.task = nullptr;  // what it holds may end here, not under the mutex
-      }
+      run(taken);
       lock.lock();
       for (Taken& each : taken) {
+        if (each.task) {
+          each.strand->tasks.push_front(std::move(each.task));
+          changed_.notify_one();
+        }
         each.strand->is_queued = !each.strand->tasks.empty();
-        if (each.strand->is_queued) queue_.push_back(std::move(each.strand));
+        if (each.strand->is_queued) queue(std::move(each.strand));
       }
       taken.clear();
     } else if (stops_) {

@@ -1,8 +1,9 @@
-// Strands: tasks over a few threads, in order within a strand.
+// Strands: tasks over a few threads, in order within a strand; strands of different shares in turn.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -10,6 +11,9 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/base/turn_queue.h"
 
 namespace lmtp::aici {
 
@@ -24,8 +28,11 @@ class Strands {
   Strands(const Strands&) = delete;
   Strands& operator=(const Strands&) = delete;
 
-  // A queue whose tasks run one after the other.
+  // A queue whose tasks run one after the other. `share`: whose turn they take.
   struct Strand {
+    explicit Strand(ConnectionId share_in) : share(share_in) {}
+
+    const ConnectionId share;
     std::deque<Task> tasks;  // guarded by the mutex of its Strands
     bool is_queued = false;  // the same: it waits for a thread, or has one
   };
@@ -43,11 +50,14 @@ class Strands {
 
   void work();
   void take(std::vector<Taken>& taken);
+  void run(std::vector<Taken>& taken);
+  void queue(std::shared_ptr<Strand> strand);
   void add(const std::shared_ptr<Strand>& strand, Task task);
 
   std::mutex mutex_;  // guards all below but the threads
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Strand>> queue_;
+  // Each strand stands in it once, so that the strands are its bound.
+  TurnQueue<std::shared_ptr<Strand>> queue_{SIZE_MAX, SIZE_MAX};
   std::multimap<Clock::time_point, Taken> later_;
   bool stops_ = false;
   std::vector<std::thread> threads_;

@@ -17,6 +17,7 @@
 #include "grammar_text.h"
 #include "llguidance_library.h"
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/turn_queue.h"
 #include "matcher.h"
 #include "vocabulary.h"
 
@@ -30,6 +31,9 @@ using Compiled = GrammarCompiler::Compiled;
 constexpr std::size_t kCompileStackBytes = std::size_t{1} << 30;
 constexpr std::size_t kAnswerStackBytes = std::size_t{1} << 20;
 constexpr std::size_t kWaitingMax = 64;
+constexpr std::size_t kWaitingOfOneMax = 48;
+// After so long a grammar is no reason that those of other shares wait.
+constexpr std::chrono::seconds kTurnTime{1};
 // Threads that compile. One does; the others take over from those that are late, which cannot be
 // ended.
 constexpr std::size_t kCompilingMax = 3;
@@ -78,12 +82,15 @@ struct GrammarCompiler::Impl {
     std::vector<TokenId> resumed;
     Done done;
     Clock::time_point deadline;
+    ConnectionId share = 0;
     std::optional<Compiled> compiled = {};
   };
   struct Compiling {
     DeepThread thread = {};
     std::shared_ptr<Job> job = {};  // null: waits for one
     bool is_late = false;           // the job has been answered without it
+    bool is_slow = false;           // it has had its kTurnTime
+    Clock::time_point since = {};   // when the job was begun
   };
   struct Known {
     Grammar grammar;
@@ -104,9 +111,10 @@ struct GrammarCompiler::Impl {
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::deque<std::shared_ptr<Job>> jobs;     // not answered; in the order of their deadlines
-  std::deque<std::shared_ptr<Job>> waiting;  // of these, those that are not begun
-  std::list<Known> known;                    // the last used one first
+  std::deque<std::shared_ptr<Job>> jobs;  // not answered; in the order of their deadlines
+  // Those of them that are not begun.
+  TurnQueue<std::shared_ptr<Job>> waiting{kWaitingMax, kWaitingMax};
+  std::list<Known> known;  // the last used one first
   bool stopping = false;
   std::deque<Compiling> compiling;  // its elements stay where they are
   DeepThread answering;
@@ -116,10 +124,15 @@ struct GrammarCompiler::Impl {
   std::optional<Compiled> find_known(const Grammar& grammar);
   // Takes `done` and `resumed` where there is no answer yet.
   std::optional<Compiled> answer_or_queue(const Grammar& grammar, Done& done,
-                                          std::vector<TokenId>& resumed);
+                                          std::vector<TokenId>& resumed, ConnectionId share);
   void remember(Known found);
-  bool is_compiling() const;
+  bool may_begin(ConnectionId share) const;
   bool all_are_late() const;
+  bool all_are_slow() const;
+  std::size_t num_of(ConnectionId share) const;
+  Clock::time_point next_slow() const;
+  bool find_slow();
+  static void start_spare(const std::shared_ptr<Impl>& impl);
   // Whether the job has no answer yet since it takes long itself, and not those before it.
   bool is_taking_long(const Job& job) const;
   Error unfinished(bool takes_long) const;
@@ -156,9 +169,28 @@ void GrammarCompiler::Impl::remember(Known found) {
   if (known.size() > kKnownMax) known.pop_back();
 }
 
-bool GrammarCompiler::Impl::is_compiling() const {
-  return std::ranges::any_of(
-      compiling, [](const Compiling& each) { return each.job != nullptr && !each.is_late; });
+// One at a time is compiled, but for those that are late or, for others, slow; and one share leaves
+// a thread to the others.
+bool GrammarCompiler::Impl::may_begin(ConnectionId share) const {
+  std::size_t num_own = 0;
+  for (const Compiling& each : compiling) {
+    if (each.job == nullptr) continue;
+    const bool is_own = each.job->share == share;
+    num_own += is_own ? 1 : 0;
+    if (!each.is_late && (is_own || !each.is_slow)) return false;
+  }
+  return num_own + 1 < kCompilingMax;
+}
+
+bool GrammarCompiler::Impl::all_are_slow() const {
+  return !compiling.empty() && std::ranges::all_of(compiling, [](const Compiling& each) {
+    return each.job != nullptr && (each.is_late || each.is_slow);
+  });
+}
+
+std::size_t GrammarCompiler::Impl::num_of(ConnectionId share) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(jobs, [&](const auto& job) { return job->share == share; }));
 }
 
 bool GrammarCompiler::Impl::all_are_late() const {
@@ -184,10 +216,15 @@ Compiled GrammarCompiler::Impl::compile_anew(const Grammar& grammar) {
 void GrammarCompiler::Impl::compile_all(Compiling& self) {
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [this] { return stopping || (!waiting.empty() && !is_compiling()); });
+    std::optional<std::shared_ptr<Job>> next;
+    changed.wait(lock, [&] {
+      if (!stopping) next = waiting.pop_if([&](ConnectionId share) { return may_begin(share); });
+      return stopping || next;
+    });
     if (stopping) return;
-    self.job = std::move(waiting.front());
-    waiting.pop_front();
+    self.job = *std::move(next);
+    self.since = Clock::now();
+    changed.notify_all();  // its turn ends after a while
     const std::shared_ptr<Job> job = self.job;
     std::optional<Compiled> compiled = find_known(job->grammar);
     const bool was_known = compiled.has_value();
@@ -204,7 +241,7 @@ void GrammarCompiler::Impl::compile_all(Compiling& self) {
     if (!was_known && is_lasting) remember({job->grammar, *compiled});
     job->compiled = std::move(answer);
     self.job = nullptr;
-    self.is_late = false;
+    self.is_late = self.is_slow = false;
     changed.notify_all();
   }
 }
@@ -216,6 +253,12 @@ Result<void> GrammarCompiler::Impl::start_compiling(const std::shared_ptr<Impl>&
       self.thread.start(kCompileStackBytes, [impl, &self] { impl->compile_all(self); });
   if (!started) impl->compiling.pop_back();
   return started;
+}
+
+// Where others wait for a thread; without it what waits is answered when its time is over.
+void GrammarCompiler::Impl::start_spare(const std::shared_ptr<Impl>& impl) {
+  const bool is_needed = !impl->waiting.empty() && impl->all_are_slow();
+  if (is_needed && impl->compiling.size() < kCompilingMax) (void)start_compiling(impl);
 }
 
 // Those that are not there yet.
@@ -238,6 +281,26 @@ Error GrammarCompiler::Impl::unfinished(bool takes_long) const {
           "grammar: waited " + time + " for others to be compiled; try again later"};
 }
 
+// When a job that is compiled becomes slow.
+Clock::time_point GrammarCompiler::Impl::next_slow() const {
+  auto until = Clock::time_point::max();
+  for (const Compiling& each : compiling) {
+    if (each.job != nullptr && !each.is_slow) until = std::min(until, each.since + kTurnTime);
+  }
+  return until;
+}
+
+// Whether one has become it.
+bool GrammarCompiler::Impl::find_slow() {
+  bool is_found = false;
+  for (Compiling& each : compiling) {
+    if (each.job == nullptr || each.is_slow || Clock::now() < each.since + kTurnTime) continue;
+    each.is_slow = is_found = true;
+  }
+  if (is_found) changed.notify_all();
+  return is_found;
+}
+
 void GrammarCompiler::Impl::answer_all(const std::shared_ptr<Impl>& impl) {
   std::unique_lock lock(impl->mutex);
   auto& jobs = impl->jobs;
@@ -248,16 +311,19 @@ void GrammarCompiler::Impl::answer_all(const std::shared_ptr<Impl>& impl) {
     const auto due = std::ranges::find_if(jobs, is_due);
     if (due == jobs.end()) {
       if (impl->stopping) return;
-      if (jobs.empty()) {
+      const auto until = impl->next_slow();
+      if (jobs.empty() && until == Clock::time_point::max()) {
         impl->changed.wait(lock);
       } else {
-        impl->changed.wait_until(lock, jobs.front()->deadline);
+        impl->changed.wait_until(lock,
+                                 jobs.empty() ? until : std::min(until, jobs.front()->deadline));
       }
+      if (impl->find_slow()) start_spare(impl);
       continue;
     }
     const std::shared_ptr<Job> job = std::move(*due);
     jobs.erase(due);
-    std::erase(impl->waiting, job);
+    impl->waiting.erase(job->share, job);
     const bool takes_long = impl->is_taking_long(*job);
     Compiled answer = job->compiled ? *job->compiled : impl->unfinished(takes_long);
     if (takes_long && !impl->stopping) {
@@ -316,7 +382,8 @@ GrammarCompiler::GrammarCompiler(std::shared_ptr<const tokenizer::Tokenizer> tok
 GrammarCompiler::~GrammarCompiler() { impl_->end(); }
 
 std::optional<Compiled> GrammarCompiler::Impl::answer_or_queue(const Grammar& grammar, Done& done,
-                                                               std::vector<TokenId>& resumed) {
+                                                               std::vector<TokenId>& resumed,
+                                                               ConnectionId share) {
   if (std::optional<Compiled> found = find_known(grammar)) {
     if (!found->ok() || resumed.empty()) return found;
   }
@@ -333,29 +400,39 @@ std::optional<Compiled> GrammarCompiler::Impl::answer_or_queue(const Grammar& gr
     return Error{ErrorCode::kOverloaded, "grammar: " + std::to_string(kCompilingMax) +
                                              " others take long to compile; try again later"};
   }
-  if (jobs.size() >= kWaitingMax) {
+  const std::size_t num_own = num_of(share);
+  if (jobs.size() >= kWaitingMax || num_own >= kWaitingOfOneMax) {
+    const std::size_t num = jobs.size() >= kWaitingMax ? jobs.size() : num_own;
     return Error{ErrorCode::kOverloaded,
-                 "grammar: " + std::to_string(kWaitingMax) + " wait already; try again later"};
+                 "grammar: " + std::to_string(num) + " wait already; try again later"};
+  }
+  const auto num_late = static_cast<std::size_t>(std::ranges::count_if(
+      compiling, [&](const Compiling& each) { return each.is_late && each.job->share == share; }));
+  if (num_late + 1 >= kCompilingMax) {
+    return Error{ErrorCode::kOverloaded, "grammar: " + std::to_string(num_late) +
+                                             " others take long to compile; try again later"};
   }
   auto job = std::make_shared<Job>(
-      Job{grammar, std::move(resumed), std::move(done), Clock::now() + options.timeout});
+      Job{grammar, std::move(resumed), std::move(done), Clock::now() + options.timeout, share});
   jobs.push_back(job);
-  waiting.push_back(std::move(job));
+  (void)waiting.push(share, std::move(job));
   return std::nullopt;
 }
 
-void GrammarCompiler::compile(const Grammar& grammar, Done done, std::vector<TokenId> resumed) {
+void GrammarCompiler::compile(const Grammar& grammar, Done done, std::vector<TokenId> resumed,
+                              ConnectionId share) {
   std::optional<Compiled> answer;
   {
     const std::lock_guard lock(impl_->mutex);
-    answer = impl_->answer_or_queue(grammar, done, resumed);
+    answer = impl_->answer_or_queue(grammar, done, resumed, share);
     const Result<void> started = answer ? Result<void>() : Impl::start_threads(impl_);
     if (!started) {
       answer = as_grammar_error(started.error());
       done = std::move(impl_->jobs.back()->done);
-      impl_->waiting.pop_back();
+      impl_->waiting.erase(share, impl_->jobs.back());
       impl_->jobs.pop_back();
     }
+    if (!answer) Impl::start_spare(impl_);
   }
   if (answer) {
     done(*std::move(answer));

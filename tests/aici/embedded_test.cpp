@@ -5,8 +5,11 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <mutex>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "eventually.h"
 #include "runtime_suite.h"
@@ -121,6 +124,42 @@ TEST_F(EmbeddedRuntimeTest, ThereIsRoomForSoManyTags) {
   EXPECT_FALSE(tag({"localhost.three"}));
   EXPECT_TRUE(tag({"localhost.one", "localhost.two"}));
   EXPECT_TRUE(tag({"three"}, {"root", true})) << "an admin's always fits";
+}
+
+// The modules' thread is held by an answer.
+TEST_F(EmbeddedRuntimeTest, WhatIsLoadedDoesNotWaitAndSharesTakeTurns) {
+  const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+  const std::string id = upload(*runtime, "allow_one");
+  std::promise<void> held;
+  std::promise<void> gate;
+  const auto list = [&](ConnectionId share, Runtime::Done<Result<std::vector<TagInfo>>> done) {
+    runtime->get_tags({.share = share}, std::move(done));
+  };
+  list(1, [&](const auto&) {
+    held.set_value();
+    gate.get_future().wait();
+  });
+  held.get_future().wait();
+  std::mutex mutex;
+  std::vector<ConnectionId> answered;
+  int num_refused = 0;
+  std::promise<void> last;
+  const auto note = [&](ConnectionId share) {
+    return [&, share](const Result<std::vector<TagInfo>>& tags) {
+      const std::lock_guard lock(mutex);
+      if (!tags) return void(++num_refused);
+      answered.push_back(share);
+      if (answered.size() == 49) last.set_value();
+    };
+  };
+  for (int i = 0; i < 50; ++i) list(1, note(1));
+  list(2, note(2));
+  EXPECT_EQ(num_refused, 2) << "one share has 48 places";
+  EXPECT_EQ(RuntimeDriver(*runtime).run(id, "65").front().text(), "pA<299>");
+  EXPECT_TRUE(answered.empty());
+  gate.set_value();
+  last.get_future().wait();
+  EXPECT_EQ(answered.front(), 2U) << "the other had its turn already";
 }
 
 TEST_F(EmbeddedRuntimeTest, OneUserHasAShareOfTheTags) {

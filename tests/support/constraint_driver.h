@@ -40,10 +40,12 @@ inline int vocab_size_of(const tokenizer::Tokenizer& tokenizer) {
   return tokenizer.vocab_size() + 21;
 }
 
-inline GrammarCompiler::Compiled compile(GrammarCompiler& compiler, const Grammar& grammar) {
+inline GrammarCompiler::Compiled compile(GrammarCompiler& compiler, const Grammar& grammar,
+                                         ConnectionId share = 0) {
   std::promise<GrammarCompiler::Compiled> answer;
   compiler.compile(
-      grammar, [&](GrammarCompiler::Compiled compiled) { answer.set_value(std::move(compiled)); });
+      grammar, [&](GrammarCompiler::Compiled compiled) { answer.set_value(std::move(compiled)); },
+      {}, share);
   return answer.get_future().get();
 }
 

@@ -79,11 +79,13 @@ class GrammarCompiler {
   // Calls `done` once: within the call where the grammar is known or refused at once, else on the
   // compiler's own thread, which must not be blocked. Errors: kInvalid, "grammar: ..." for what is
   // wrong with it, or where it takes too long; kOverloaded where too many wait, or too many that
-  // took too long are still being compiled.
+  // took too long are still being compiled. Shares take turns, and what one of them has compiled
+  // for more than a second holds up no other.
   //
   // resumed: what constrain() will be given as `generated`; it is looked at here, on the compiler's
   // thread, also where the grammar is known. The error, kInvalid, is then constrain()'s.
-  void compile(const Grammar& grammar, Done done, std::vector<TokenId> resumed = {});
+  void compile(const Grammar& grammar, Done done, std::vector<TokenId> resumed = {},
+               ConnectionId share = 0);
 
   // What its user compiles in the place of a grammar that cannot be compiled, without triggers.
   // Kept as what is compiled is, unless both are too long for that.

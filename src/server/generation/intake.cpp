@@ -190,7 +190,7 @@ Intake::Progress Intake::encode_later(const Requester& from) {
     kept->encoded_ = guarded([&] { return kept->encode_all(*kept->model_); });
     tell_ready(*sink, event);
   };
-  if (encoder_.submit(from.key.connection, std::move(job))) return {};
+  if (encoder_.submit(share_of(from.caller.get(), from.key.connection), std::move(job))) return {};
   return refused(overloaded("long texts wait to be read"));
 }
 
@@ -207,7 +207,8 @@ Intake::Progress Intake::compile_later(const Requester& from) {
   };
   const Grammar& grammar = *needs_.grammar;
   model_->grammars->compile({grammar.kind, grammar.text}, std::move(done),
-                            grammar.triggers ? std::vector<TokenId>() : resumed());
+                            grammar.triggers ? std::vector<TokenId>() : resumed(),
+                            share_of(from.caller.get(), from.key.connection));
   return {};
 }
 

@@ -38,7 +38,8 @@ void read_body(ServerContext& context, HttpRequest request,
       refuse(context, path, error, *responder);
     });
   };
-  if (has_room && context.generation.encoder.submit(responder->id(), std::move(job))) return;
+  const ConnectionId share = share_of(responder->caller().get(), responder->id());
+  if (has_room && context.generation.encoder.submit(share, std::move(job))) return;
   refuse(context, path,
          {ErrorCode::kOverloaded, "overloaded: long bodies wait to be read; retry later"},
          *responder);
