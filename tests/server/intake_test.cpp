@@ -96,8 +96,9 @@ class IntakeTest : public ::testing::Test {
     encoder_.start();
   }
   std::shared_ptr<TextIntake> intake(Intake::Needs needs) {
-    return std::make_shared<TextIntake>(
-        models_, encoder_, std::make_shared<MemoryLimit::Part>(waiting_), std::move(needs));
+    return std::make_shared<TextIntake>(CallerModels(models_, nullptr), encoder_,
+                                        std::make_shared<MemoryLimit::Part>(waiting_),
+                                        std::move(needs));
   }
   Requester requester(StreamId id) {
     return {.key = {1, id},
