@@ -124,7 +124,7 @@ Result<void> Engine::Impl::take_room(const StreamKey& parent, std::size_t count)
   if (streams.size() + count > most) return overloaded(most, inbox->expected_wait_ms);
   Account* const account = streams.at(parent).record.account();
   for (std::size_t i = 0; account != nullptr && i < count; ++i) {
-    const Result<void> begun = account->begin_part();
+    const Result<void> begun = account->begin_part(0);
     if (begun) continue;
     leave_room(parent, i);
     return begun;
