@@ -8,10 +8,10 @@ BlockPool::BlockPool(int num_blocks)
     : refs_(index(num_blocks), 0),
       state_(index(num_blocks), State::kFree),
       adapter_(index(num_blocks), 0),
-      prev_(index(num_blocks) + 2),
-      next_(index(num_blocks) + 2) {
+      prev_(index(num_blocks) + 3),
+      next_(index(num_blocks) + 3) {
   LMTP_CHECK(num_blocks >= 1, num_blocks);
-  for (const BlockId head : {free_head(), evictable_head()}) {
+  for (const BlockId head : {free_head(), evictable_head(), passed_head()}) {
     prev_[index(head)] = next_[index(head)] = head;
   }
   for (BlockId block = 1; block < num_blocks; ++block) push_back(free_head(), block);
@@ -41,14 +41,18 @@ void BlockPool::pin(BlockId block) {
   ++refs_[index(block)];
 }
 
-void BlockPool::unpin(BlockId block, bool keep) {
+void BlockPool::unpin(BlockId block, bool keep) { release(block, keep, evictable_head()); }
+
+void BlockPool::unpin_passed(BlockId block, bool keep) { release(block, keep, passed_head()); }
+
+void BlockPool::release(BlockId block, bool keep, BlockId list) {
   LMTP_CHECK(block > kNullBlock && block <= num_total(), block);
   LMTP_CHECK(refs_[index(block)] > 0, block, refs_[index(block)]);
   if (--refs_[index(block)] > 0) return;
   --num_pinned_;
   if (keep) {
     state_[index(block)] = State::kEvictable;
-    push_back(evictable_head(), block);
+    push_back(list, block);
     ++num_evictable_;
   } else {
     state_[index(block)] = State::kFree;
@@ -108,6 +112,7 @@ void BlockPool::free_adapter(BlockId first) {
 }
 
 BlockId BlockPool::oldest_evictable() const {
+  if (const BlockId passed = next_[index(passed_head())]; passed != passed_head()) return passed;
   const BlockId block = next_[index(evictable_head())];
   return block == evictable_head() ? kNoBlock : block;
 }

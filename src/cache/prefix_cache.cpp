@@ -27,15 +27,21 @@ std::uint64_t full_block_hash(std::int32_t parent, const TokenId* tokens) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(BlockPool& pool, int num_host_blocks)
+PrefixCache::PrefixCache(BlockPool& pool, int num_host_blocks, const KvLayout& layout)
     : pool_(pool),
+      layout_(layout),
       host_(num_host_blocks + 1),
       nodes_(index(pool.num_total() + num_host_blocks) + 1),
+      others_(nodes_.size() * index(layout.num_groups - 1), kNullBlock),
       node_of_(index(pool.num_total()) + 1),
       node_of_host_(index(num_host_blocks) + 1),
       full_blocks_(nodes_.size() - 1),
       siblings_((nodes_.size() - 1) * kFamilyTokens) {
   LMTP_CHECK(num_host_blocks >= 0, num_host_blocks);
+  LMTP_CHECK(
+      layout.num_groups >= 1 && layout.num_groups <= KvLayout::kGroupsMax && layout.window(0) == 0,
+      layout.num_groups);
+  LMTP_CHECK(layout.num_groups == 1 || num_host_blocks == 0, layout.num_groups, num_host_blocks);
   for (auto id = static_cast<NodeId>(nodes_.size()); --id > 0;) free_nodes_.push_back(id);
   moves_.reserve(host_.num_total() > 0 ? nodes_.size() : 0);
 }
@@ -86,6 +92,7 @@ PrefixMatch PrefixCache::match(int name_space, std::span<const TokenId> tokens) 
   if (done < tokens.size() && result.host.empty()) {
     match_partial(parent, tokens.subspan(done), result);
   }
+  if (layout_.num_groups > 1) end_in_windows(result);
   return result;
 }
 
@@ -97,7 +104,7 @@ void PrefixCache::match_partial(NodeId parent, std::span<const TokenId> tokens,
   NodeId at = rest < kFamilyTokens ? kNoNode : first_sibling(parent, begin, kFamilyTokens);
   for (; at != kNoNode; at = node(at).next[kFamilyTokens - 1]) {
     const Node& one = node(at);
-    if (one.parent != parent) continue;
+    if (one.parent != parent || !has_all_groups(at)) continue;
     const int common = common_prefix(begin, one.tokens, std::min(rest, one.num_tokens));
     // Of equal matches, one that can be taken over in place saves a copy.
     const bool in_place = common == one.num_tokens && pool_.is_evictable(one.block);
@@ -108,7 +115,7 @@ void PrefixCache::match_partial(NodeId parent, std::span<const TokenId> tokens,
   }
   for (int count = std::min(rest, kFamilyTokens - 1); count > result.num_partial; --count) {
     const NodeId head = find_head(parent, begin, count);
-    if (head == kNoNode || node(head).block == kNoBlock) continue;
+    if (head == kNoNode || node(head).block == kNoBlock || !has_all_groups(head)) continue;
     result.partial = node(head).block;
     result.num_partial = count;
   }
@@ -145,6 +152,7 @@ BlockId PrefixCache::allocate() {
 // To the host, where that pays and has a place, and the block is full; or where more is below it.
 void PrefixCache::evict(BlockId block) {
   const NodeId id = node_of_[index(block)];
+  if (drop_other(id, block)) return;
   const bool pays = host_pays_ || node(id).num_children > 0;
   if (node(id).num_tokens < kBlockSize) return detach(id);
   if (node(id).host != kNoBlock) {
@@ -213,7 +221,8 @@ void PrefixCache::clear() {
   while (pool_.num_evictable() > 0) {
     const BlockId block = pool_.oldest_evictable();
     LMTP_CHECK(pool_.adapter_of(block) == 0, block);
-    detach(node_of_[index(block)]);
+    const NodeId id = node_of_[index(block)];
+    if (!drop_other(id, block)) detach(id);
     pool_.free_evictable(block);
   }
   clear_moves();
@@ -278,7 +287,9 @@ BlockId PrefixCache::extend(BlockId block, std::span<const TokenId> tokens) {
 }
 
 void PrefixCache::unpin_path(std::span<const BlockId> blocks) {
-  for (auto at = blocks.rbegin(); at != blocks.rend(); ++at) pool_.unpin(*at, is_indexed(*at));
+  for (auto at = blocks.rbegin(); at != blocks.rend(); ++at) {
+    if (*at != kNullBlock) pool_.unpin(*at, is_indexed(*at));
+  }
 }
 
 void PrefixCache::set_block(NodeId id, BlockId block) {
@@ -322,6 +333,7 @@ void PrefixCache::detach(NodeId id) {
     remove_sibling(id, count);
   }
   if (!is_root(gone.parent)) --node(gone.parent).num_children;
+  drop_others(id);
   set_block(id, kNoBlock);
   set_host(id, kNoBlock);
   gone.num_tokens = 0;
@@ -373,62 +385,6 @@ void PrefixCache::trim_siblings(NodeId parent, const TokenId* tokens, int size) 
     if (is_evictable_partial(at)) return free_partial(at);
     at = node(at).prev[kFamilyTokens - 1];
   }
-}
-
-void PrefixCache::check_invariants() const {
-  LMTP_CHECK(pool_.num_free() + pool_.num_evictable() + pool_.num_pinned() + pool_.num_adapter() ==
-                 pool_.num_total(),
-             pool_.num_free(), pool_.num_evictable(), pool_.num_pinned(), pool_.num_adapter(),
-             pool_.num_total());
-  LMTP_CHECK(host_.num_free() + host_.num_evictable() == host_.num_total(), host_.num_free(),
-             host_.num_evictable(), host_.num_total());
-  for (BlockId block = 1; block <= pool_.num_total(); ++block) {
-    const NodeId id = node_of_[index(block)];
-    LMTP_CHECK(id == 0 || node(id).block == block, block, id);
-    LMTP_CHECK(!pool_.is_evictable(block) || id != 0, block);
-    LMTP_CHECK(!pool_.is_free(block) || id == 0, block);
-    LMTP_CHECK(pool_.adapter_of(block) == 0 || id == 0, block);
-  }
-  for (BlockId host = 1; host <= host_.num_total(); ++host) {
-    const NodeId id = node_of_host_[index(host)];
-    LMTP_CHECK(host_.is_free(host) == (id == 0), host, id);
-    LMTP_CHECK(id == 0 || node(id).host == host, host, id);
-  }
-  std::vector<int> children(nodes_.size(), 0);
-  std::size_t num_full = 0;
-  std::size_t num_used = 0;
-  for (NodeId id = 1; id < static_cast<NodeId>(nodes_.size()); ++id) {
-    check_node(id);
-    num_used += node(id).num_tokens > 0 ? 1 : 0;
-    num_full += node(id).num_tokens == kBlockSize ? 1 : 0;
-    if (node(id).num_tokens > 0 && !is_root(node(id).parent)) ++children[index(node(id).parent)];
-  }
-  LMTP_CHECK(num_full == full_blocks_.size(), num_full, full_blocks_.size());
-  LMTP_CHECK(num_used + free_nodes_.size() + 1 == nodes_.size(), num_used, free_nodes_.size());
-  for (NodeId id = 1; id < static_cast<NodeId>(nodes_.size()); ++id) {
-    LMTP_CHECK(children[index(id)] == node(id).num_children, id);
-  }
-}
-
-void PrefixCache::check_node(NodeId id) const {
-  const Node& one = node(id);
-  const bool in_pool = one.block != kNoBlock;
-  LMTP_CHECK((one.num_tokens > 0) == (in_pool || one.host != kNoBlock), id);
-  LMTP_CHECK((one.num_tokens > 0 && in_pool) || !one.is_listed, id);
-  if (one.num_tokens == 0) return;
-  LMTP_CHECK(!in_pool || node_of_[index(one.block)] == id, id, one.block);
-  LMTP_CHECK(one.host == kNoBlock || node_of_host_[index(one.host)] == id, id, one.host);
-  if (one.num_tokens == kBlockSize) {
-    LMTP_CHECK(find_full_block(one.parent, one.tokens) == id);
-  } else {
-    LMTP_CHECK(one.is_listed && one.host == kNoBlock, id);
-  }
-  if (is_root(one.parent)) return;
-  const Node& parent = node(one.parent);
-  LMTP_CHECK(parent.num_tokens == kBlockSize, id, one.parent);
-  LMTP_CHECK(!in_pool || parent.block != kNoBlock, id, one.parent);
-  LMTP_CHECK(!in_pool || pool_.num_refs(one.block) == 0 || pool_.num_refs(parent.block) > 0, id,
-             one.parent);
 }
 
 }  // namespace lmtp::cache

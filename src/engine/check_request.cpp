@@ -89,12 +89,13 @@ Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int v
   return {};
 }
 
-int adapter_blocks_max(int num_blocks, const ModelLimits& limits) {
-  return num_blocks - scheduler::Scheduler::min_blocks(limits.total_tokens_max());
+int adapter_blocks_max(int num_blocks, const KvLayout& layout, const ModelLimits& limits) {
+  return num_blocks - scheduler::Scheduler::min_blocks(limits.total_tokens_max(), layout);
 }
 
-Result<void> check_adapter(const Adapter& adapter, int num_blocks, const ModelLimits& limits) {
-  const int most = adapter_blocks_max(num_blocks, limits);
+Result<void> check_adapter(const Adapter& adapter, int num_blocks, const KvLayout& layout,
+                           const ModelLimits& limits) {
+  const int most = adapter_blocks_max(num_blocks, layout, limits);
   if (adapter.num_blocks() <= most) return {};
   return Error{ErrorCode::kInvalid,
                "adapter '" + adapter.name() + "': takes " + std::to_string(adapter.num_blocks()) +

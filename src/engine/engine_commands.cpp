@@ -53,8 +53,8 @@ void Engine::Impl::apply(Request& request) {
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   if (request.fork != nullptr) return begin_fork(request);
   if (request.adapter != nullptr) {
-    const Result<void> fits =
-        check_adapter(*request.adapter, scheduler->pool().num_total() + 1, limits);
+    const Result<void> fits = check_adapter(*request.adapter, scheduler->pool().num_total() + 1,
+                                            scheduler->kv_layout(), limits);
     if (!fits) return refuse(request, fits.error());
   }
   const auto begun = streams.emplace(

@@ -28,6 +28,7 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
   scheduler::SchedulerOptions scheduling;
   scheduling.num_blocks = agent.num_blocks;
   scheduling.num_host_blocks = agent.num_host_blocks;
+  scheduling.kv_layout = agent.kv_layout;
   scheduling.context_length = limits.total_tokens_max();
   scheduling.score_cache_bytes = options.score_cache_bytes;
   scheduling.batch = options.batch;

@@ -58,8 +58,9 @@ Result<std::unique_ptr<scheduler::ModelAgent>> load_agent(const ModelSlot& slot,
   if (!agent) return agent;
   for (const ServedAdapter& one : adapters) {
     if (one.adapter == nullptr) continue;
+    const scheduler::AgentInfo info = (*agent)->info();
     const Result<void> fits =
-        engine::check_adapter(*one.adapter, (*agent)->info().num_blocks, served.limits);
+        engine::check_adapter(*one.adapter, info.num_blocks, info.kv_layout, served.limits);
     if (!fits) return fits.error();
   }
   return agent;
@@ -151,8 +152,9 @@ Result<void> RegistryActor::read_adapter(const Slot& slot, const AdapterSource& 
                                              " adapters are being read; retry later"};
   }
   if (Result<void> place = make_place(*slot); !place) return place;
+  const scheduler::AgentInfo info = slot->engine->stats().agent;
   const int blocks_max =
-      engine::adapter_blocks_max(slot->engine->stats().agent.num_blocks, slot->served->limits);
+      engine::adapter_blocks_max(info.num_blocks, info.kv_layout, slot->served->limits);
   const auto adapter = std::make_shared<Result<std::shared_ptr<const Adapter>>>(
       Error{ErrorCode::kUnavailable, "no memory"});
   Result<void> started = start_job(
@@ -203,8 +205,9 @@ Result<void> RegistryActor::add_adapter(const Slot& slot, const AdapterSource& s
   if (*found != slot) {
     return Error{ErrorCode::kUnavailable, "the model was unloaded meanwhile; retry"};
   }
+  const scheduler::AgentInfo info = slot->engine->stats().agent;
   Result<void> fits =
-      engine::check_adapter(*adapter, slot->engine->stats().agent.num_blocks, slot->served->limits);
+      engine::check_adapter(*adapter, info.num_blocks, info.kv_layout, slot->served->limits);
   if (!fits) return fits;
   std::erase_if(slot->adapters,
                 [&](const ServedAdapter& one) { return one.source.name == source.name; });

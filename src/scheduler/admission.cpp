@@ -27,8 +27,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   const int num_needed = has_total() ? num_tokens_max(sequence) : sequence.num_to_compute() + 1;
   if (!fits(sequence, match, num_needed)) {
     // A partial hit may take one block more than none (source and copy): try without it.
-    match.partial = kNoBlock;
-    match.num_partial = 0;
+    prefix_cache_.drop_partial(match);
     if (!fits(sequence, match, num_needed)) return Admission::kDoesNotFit;
   }
   const int missing = sequence.num_to_compute() - match.num_tokens();
@@ -98,7 +97,13 @@ int Scheduler::blocks_expected(const Sequence& sequence) const {
                           sequence.num_prompt + static_cast<int>(sequences_.mean_generated())),
                  sequence.num_prompt + sequence.num_generated_max);
   }
-  return std::max(0, cache::blocks_for(expected) - sequence.blocks.size());
+  const KvLayout& layout = options_.kv_layout;
+  // With a limit of all tokens, whatever is appended.
+  const int num_written =
+      has_total() ? layout.num_written_max
+                  : std::min(layout.num_written_max,
+                             std::max(2 + options_.max_drafts, num_remaining(sequence)));
+  return sequence.blocks.num_more(layout, expected, num_written);
 }
 
 void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match) {
@@ -110,8 +115,13 @@ void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match
     ++counters_.num_host_hits;
   }
   if (copy.from == kNoBlock) return;
-  steps_.making().copy_sources.push_back(copy.from);
-  steps_.making().plan.copies.push_back({copy.from, copy.to, match.num_partial});
+  const auto last = static_cast<std::size_t>(sequence.blocks.size()) - 1;
+  for (int group = 0; group < sequence.blocks.num_groups(); ++group) {
+    const BlockId from = prefix_cache_.in_group(copy.from, group);
+    steps_.making().copy_sources.push_back(from);
+    steps_.making().plan.copies.push_back(
+        {from, sequence.blocks.in_group(last, group), match.num_partial});
+  }
 }
 
 // For clients that run less than their part: for one waiting sequence of each at a time, so that
@@ -172,7 +182,7 @@ int Scheduler::num_freed_at_most(int part) const {
   int num_blocks = 0;
   for (const Sequence* s : running_) {
     if (!FairShares::may_be_victim(*s, part, steps_.number())) continue;
-    num_blocks += s->blocks.size() + blocks_expected(*s);
+    num_blocks += s->blocks.num_held() + blocks_expected(*s);
   }
   return num_blocks;
 }

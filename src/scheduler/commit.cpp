@@ -68,6 +68,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
     return finish(sequence);
   }
   if (row.num_drafts > 0) index_computed(sequence, false);
+  sequence.blocks.pass(prefix_cache_, sequence.num_computed);
   if (sequence.kind == RequestKind::kScore) scores_.flush(sequence);  // others may wait for them
   if (sequence.is_controlled && row.draws() && !result.skipped) set_held(sequence, true);
   if (!result.forced.empty()) force(sequence, result.forced);

@@ -35,11 +35,9 @@ void Scheduler::check_invariants() const {
     LMTP_CHECK(sequence->status == SequenceStatus::kRunning, sequence->id);
     LMTP_CHECK(num_remaining(*sequence) >= 1, sequence->id, sequence->num_computed);
     LMTP_CHECK(sequence->blocks.size() >= cache::blocks_for(sequence->num_computed), sequence->id);
-    for (int i = 0; i < sequence->blocks.size(); ++i) {
-      const BlockId block = sequence->blocks[static_cast<std::size_t>(i)];
-      ++references[block];
-      const bool indexed = i < sequence->blocks.num_indexed();
-      LMTP_CHECK(prefix_cache_.is_indexed(block) == indexed, sequence->id, i, block);
+    check_blocks(*sequence);
+    for (const BlockId block : sequence->blocks.ids()) {
+      if (block != kNullBlock) ++references[block];
     }
   }
   for (const auto& [block, count] : references) {
@@ -47,6 +45,26 @@ void Scheduler::check_invariants() const {
   }
   LMTP_CHECK(pool_.num_pinned() == static_cast<int>(references.size()), pool_.num_pinned(),
              references.size());
+}
+
+// Each group has what the next token sees, and has passed what lies before.
+void Scheduler::check_blocks(const Sequence& sequence) const {
+  const cache::SequenceBlocks& blocks = sequence.blocks;
+  LMTP_CHECK(blocks.num_groups() == options_.kv_layout.num_groups, sequence.id);
+  for (int group = 0; group < blocks.num_groups(); ++group) {
+    LMTP_CHECK(blocks.first(group) <= options_.kv_layout.first_block(group, sequence.num_computed),
+               sequence.id, group, blocks.first(group));
+    for (int i = 0; i < blocks.size(); ++i) {
+      const BlockId block = blocks.in_group(static_cast<std::size_t>(i), group);
+      LMTP_CHECK((block == kNullBlock) == (i < blocks.first(group)), sequence.id, group, i);
+      if (block == kNullBlock) continue;
+      const bool indexed = i < blocks.num_indexed();
+      LMTP_CHECK(prefix_cache_.is_indexed(block) == indexed, sequence.id, i, block);
+      if (!indexed) continue;
+      const BlockId of_node = prefix_cache_.in_group(blocks[static_cast<std::size_t>(i)], group);
+      LMTP_CHECK(of_node == block, sequence.id, group, i, of_node);
+    }
+  }
 }
 
 }  // namespace lmtp::scheduler

@@ -41,7 +41,11 @@ void RunningSlots::note_tokens(const Sequence& sequence, std::span<const TokenId
 
 void RunningSlots::note_block(const Sequence& sequence, std::size_t index) {
   if (!sequence.is_slot_known) return;
-  changes_.blocks.push_back({sequence.slot, static_cast<int>(index), sequence.blocks[index]});
+  const int num_groups = sequence.blocks.num_groups();
+  for (int group = 0; group < num_groups; ++group) {
+    changes_.blocks.push_back({sequence.slot, static_cast<int>(index) * num_groups + group,
+                               sequence.blocks.in_group(index, group)});
+  }
 }
 
 void RunningSlots::note_bias(const Sequence& sequence) {

@@ -9,12 +9,14 @@
 
 namespace lmtp::scheduler {
 
-int Scheduler::min_blocks(int context_length) { return cache::blocks_for(context_length) + 1; }
+int Scheduler::min_blocks(int context_length, const KvLayout& layout) {
+  return static_cast<int>(layout.num_held_max(context_length)) + 1;
+}
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       pool_(options_.num_blocks),
-      prefix_cache_(pool_, options_.num_host_blocks),
+      prefix_cache_(pool_, options_.num_host_blocks, options_.kv_layout),
       adapters_(options_.batch.max_adapters, prefix_cache_),
       scores_(options_.score_cache_bytes),
       shares_(!has_total()),
@@ -22,8 +24,12 @@ Scheduler::Scheduler(SchedulerOptions options)
       line_(options_, running_, prefix_cache_, shares_, budget_, scores_),
       drafts_(options_),
       slots_(options_.batch.rows_max()) {
-  LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
-             options_.context_length);
+  LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length, options_.kv_layout),
+             options_.num_blocks, options_.context_length);
+  // A step writes so many tokens, and so does one ahead of it.
+  LMTP_CHECK(options_.kv_layout.num_groups == 1 ||
+                 options_.kv_layout.num_written_max >= 2 * options_.batch.max_tokens,
+             options_.kv_layout.num_written_max, options_.batch.max_tokens);
   LMTP_CHECK(options_.vocab_size >= 1, options_.vocab_size);
   LMTP_CHECK(options_.batch.max_tokens >= 1, options_.batch.max_tokens);
   LMTP_CHECK(options_.batch.max_sequences >= 1 &&

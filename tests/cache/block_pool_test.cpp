@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace lmtp::cache {
 namespace {
 
@@ -64,6 +66,26 @@ TEST(BlockPoolDeath, UnpinningAFreeBlockIsOurBug) {
   const BlockId a = pool.take_free();
   pool.unpin(a, false);
   EXPECT_DEATH(pool.unpin(a, false), "check failed");
+}
+
+TEST(BlockPoolTest, WhatWasPassedIsTakenBeforeAllOthers) {
+  BlockPool pool(6);
+  std::vector<BlockId> blocks;
+  for (int i = 0; i < 5; ++i) blocks.push_back(pool.take_free());
+  pool.unpin(blocks[0], true);
+  pool.unpin_passed(blocks[1], true);
+  pool.unpin_passed(blocks[2], true);
+  pool.unpin_passed(blocks[3], false);
+  EXPECT_EQ(pool.num_evictable(), 3);
+  EXPECT_TRUE(pool.is_free(blocks[3])) << "it is not kept";
+  EXPECT_EQ(pool.oldest_evictable(), blocks[1]);
+  pool.pin(blocks[1]);  // it is used again, and given back as others are
+  pool.unpin(blocks[1], true);
+  EXPECT_EQ(pool.oldest_evictable(), blocks[2]);
+  pool.free_evictable(blocks[2]);
+  EXPECT_EQ(pool.oldest_evictable(), blocks[0]);
+  pool.free_evictable(blocks[0]);
+  EXPECT_EQ(pool.oldest_evictable(), blocks[1]);
 }
 
 }  // namespace

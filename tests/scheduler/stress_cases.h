@@ -19,6 +19,7 @@ struct Case {
   int adapter_blocks = 0;  // of each adapter; 0: none is used
   int num_host_blocks = 0;
   int max_drafts = 0;
+  std::array<int, 2> windows = {};  // of groups of layers beside one without; 0: none
 };
 
 inline constexpr std::array kCases = {
@@ -33,7 +34,13 @@ inline constexpr std::array kCases = {
     // With drafts.
     Case{500, 64, 128, false, 0, 0, 4}, Case{12, 64, 128, false, 0, 0, 7},
     Case{18, 33, 256, false, 0, 0, 16}, Case{21, 64, 128, false, 3, 0, 3},
-    Case{12, 64, 128, false, 0, 5, 5}};
+    Case{12, 64, 128, false, 0, 5, 5},
+    // With groups: windows of one token, within a block, of blocks, of more than the context; with
+    // room for little more than one stream, and for all.
+    Case{500, 64, 128, false, 0, 0, 0, {40}}, Case{15, 8, 128, false, 0, 0, 0, {16}},
+    Case{60, 16, 128, true, 0, 0, 0, {16, 48}}, Case{26, 33, 128, false, 0, 0, 0, {1, 20}},
+    Case{22, 8, 128, true, 0, 0, 0, {1, 33}}, Case{40, 16, 256, false, 0, 0, 4, {17}},
+    Case{60, 8, 256, true, 3, 0, 0, {9, 100}}, Case{30, 64, 128, false, 3, 0, 3, {500}}};
 
 // By the number of the case: none are kept, a few, some, all.
 inline constexpr std::array<std::int64_t, 4> kScoreCacheBytes = {0, 20'000, 200'000, 64 << 20};

@@ -81,6 +81,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     agent.vocab_size = kStressVocab;
     agent.num_blocks = shape().num_blocks;
     agent.num_host_blocks = shape().num_host_blocks;
+    agent.kv_layout = testing::windowed_layout(shape().windows, shape().max_batched_tokens);
     agent.runs_ahead = shape().runs_ahead;
     agent.row_fails = [](const SlotState& state) {
       return state.key.stream % 17 == 0 && state.tokens.size() % 13 == 2;

@@ -40,10 +40,20 @@ inline constexpr int kEndlessContext = kEndless + 512;
 // The cache for one, and for others beside it.
 inline constexpr int kEndlessBlocks = kEndlessContext / kBlockSize + 128;
 
+// Groups of layers with these windows after group 0, and steps of up to max_tokens.
+inline KvLayout windowed_layout(std::span<const int> windows, int max_tokens) {
+  KvLayout layout{.num_groups = 1, .windows = {}, .num_written_max = 2 * max_tokens};
+  for (const int window : windows) {
+    if (window > 0) layout.windows[static_cast<std::size_t>(layout.num_groups++)] = window;
+  }
+  return layout;
+}
+
 struct FakeAgentOptions {
   int vocab_size = 1000;
   int num_blocks = 64;
   int num_host_blocks = 0;
+  KvLayout kv_layout = {};
   std::chrono::nanoseconds fetch_time{0};
   std::chrono::nanoseconds device_wait{0};  // reported of each step
   TokenId eos_id = -1;                      // < 0: none
@@ -76,6 +86,7 @@ class FakeAgent : public scheduler::ModelAgent {
             .dtype = "none",
             .num_blocks = options_.num_blocks,
             .kv_bytes = std::int64_t{options_.num_blocks} * kBlockSize * 8,
+            .kv_layout = options_.kv_layout,
             .num_host_blocks = options_.num_host_blocks,
             .fetch_time = options_.fetch_time};
   }
@@ -307,9 +318,18 @@ class FakeAgent : public scheduler::ModelAgent {
 
   scheduler::RowResult run_row(const scheduler::PlanRow& row) {
     const scheduler::SlotState& s = std::as_const(slots_).at(row.slot);
-    const auto at = [&](int position) -> std::uint64_t& {
-      return slot(s.blocks.at(static_cast<std::size_t>(position / kBlockSize)),
-                  position % kBlockSize);
+    const int num_groups = options_.kv_layout.num_groups;
+    // What a layer of each group has of a token: the hash of the text, and which group it is.
+    const auto at = [&](int position, int group) -> std::uint64_t& {
+      const int entry = position / kBlockSize * num_groups + group;
+      return slot(s.blocks.at(static_cast<std::size_t>(entry)), position % kBlockSize);
+    };
+    const auto value = [](std::uint64_t of_text, int group) {
+      return of_text ^ static_cast<std::uint64_t>(group);
+    };
+    const auto is_seen = [&](int position, int group) {
+      const std::int32_t window = options_.kv_layout.windows.at(static_cast<std::size_t>(group));
+      return window == 0 || position > row.first_position - window;
     };
     const auto token = [&](int position) {
       if (row.input_row >= 0 && position == row.first_position) {
@@ -322,13 +342,17 @@ class FakeAgent : public scheduler::ModelAgent {
     std::uint64_t hash = seed_of_row(s);
     for (int p = 0; p < row.first_position; ++p) {
       hash = mix(hash, token(p));
-      LMTP_CHECK(at(p) == hash, "the cache does not hold this prefix", s.key.stream, p);
+      for (int group = 0; group < num_groups; ++group) {
+        if (!is_seen(p, group)) continue;
+        LMTP_CHECK(at(p, group) == value(hash, group), "the cache does not hold this prefix",
+                   s.key.stream, p, group);
+      }
     }
     scheduler::RowResult result;
     const int end = row.first_position + row.num_tokens;
     for (int p = row.first_position; p < end; ++p) {
       hash = mix(hash, token(p));
-      at(p) = hash;
+      for (int group = 0; group < num_groups; ++group) at(p, group) = value(hash, group);
       if (p < end - row.num_logits) continue;
       const bool scored = p < end - row.num_logits + row.num_scored;
       const TokenId next = scored ? token(p + 1) : draw_allowed(hash, s.params);

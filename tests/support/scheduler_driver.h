@@ -34,6 +34,7 @@ class SchedulerDriver {
       : agent_(agent), scheduler_([&] {
           options.num_blocks = agent.num_blocks;
           options.num_host_blocks = agent.num_host_blocks;
+          options.kv_layout = agent.kv_layout;
           return options;
         }()) {}
 

@@ -11,12 +11,13 @@ namespace lmtp::cache {
 // Every block but kNullBlock is in one of these states:
 //   free       unused; its content means nothing
 //   pinned     referenced num_refs() times by running sequences
-//   evictable  unreferenced, but kept for the prefix cache; in order of last use (LRU)
+//   evictable  unreferenced, but kept for the prefix cache; in order of last use (LRU), those that
+//              were passed before all others
 //   adapter    holds weights of an adapter, which is in use; or which is idle: then all its blocks
 //              are in that order as well, next to each other
 // so free + evictable + pinned + adapter == total always (the leak equation).
 //
-// Arrays and two intrusive lists; every operation on a block is O(1). Owner: the PrefixCache's
+// Arrays and three intrusive lists; every operation on a block is O(1). Owner: the PrefixCache's
 // owner, the scheduler. One thread.
 class BlockPool {
  public:
@@ -33,11 +34,15 @@ class BlockPool {
   // else free. REQUIRES: pinned.
   void unpin(BlockId block, bool keep);
 
+  // As unpin(block, keep), of a block that lies before the window of a sequence which goes on: it
+  // becomes evictable before all that are not such blocks.
+  void unpin_passed(BlockId block, bool keep);
+
   // REQUIRES: evictable.
   void free_evictable(BlockId block);
 
-  // The least recently used block that is evictable, or of an idle adapter; kNoBlock if there is
-  // none.
+  // The one passed first; else the least recently used block that is evictable, or of an idle
+  // adapter; kNoBlock if there is none.
   BlockId oldest_evictable() const;
 
   // The blocks become those of an adapter that is in use. REQUIRES: adapter >= 1, and has none;
@@ -69,9 +74,13 @@ class BlockPool {
   void push_back(BlockId head, BlockId block);  // or before a block of a list
   void remove(BlockId block);
 
-  // Two circular lists, free and evictable or idle; their sentinels are indices behind the blocks.
+  void release(BlockId block, bool keep, BlockId list);
+
+  // Circular lists: free, evictable or idle, and passed; their sentinels are indices behind the
+  // blocks.
   BlockId free_head() const { return static_cast<BlockId>(refs_.size()); }
   BlockId evictable_head() const { return static_cast<BlockId>(refs_.size()) + 1; }
+  BlockId passed_head() const { return static_cast<BlockId>(refs_.size()) + 2; }
 
   std::vector<int> refs_;
   std::vector<State> state_;

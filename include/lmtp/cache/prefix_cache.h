@@ -2,23 +2,27 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/kv_layout.h"
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/fixed_map.h"
 
 namespace lmtp::cache {
 
-// The cached prefix of a token sequence.
+// The cached prefix of a token sequence. Blocks are those of group 0.
 struct PrefixMatch {
   std::vector<BlockId> blocks;  // full blocks, in order
   std::vector<BlockId> host;    // full blocks behind them that the host alone has
   // A block whose first num_partial tokens continue the prefix; kNoBlock if there is none.
   BlockId partial = kNoBlock;
   int num_partial = 0;
+  // By group: of these blocks and of those after them, PrefixCache::in_group() has one.
+  std::array<int, KvLayout::kGroupsMax> first = {};
 
   int num_blocks() const { return static_cast<int>(blocks.size() + host.size()); }
   int num_tokens() const { return num_blocks() * kBlockSize + num_partial; }
@@ -55,6 +59,12 @@ struct BlockMove {
 // another. Whatever is below a node that the host alone has is there alone, too, and was moved
 // before it; so the oldest one that the host alone has never has children.
 //
+// Where a model's layers are in groups (KvLayout) a node is a block of group 0, and holds at most
+// one of each other group: without it where a stream has passed it, and it was evicted for others.
+// A match ends where each group has the tokens that the next one sees. A block of another group is
+// pinned only while that of group 0 is, and goes with it. What has groups has no blocks of the
+// host.
+//
 // Memory for all blocks is taken at the start: that one becomes full in a step costs no allocation.
 //
 // The idea of a radix tree over KV: SGLang (Zheng et al. 2023), blocks: vLLM (Kwon et al. 2023).
@@ -69,8 +79,10 @@ class PrefixCache {
   static constexpr int kFollowingMax = 16;
 
   // `pool` outlives the cache. Blocks of the host are numbered behind those of the pool.
-  // REQUIRES: num_host_blocks >= 0
-  explicit PrefixCache(BlockPool& pool, int num_host_blocks = 0);
+  // REQUIRES: num_host_blocks >= 0, and 0 where there are groups.
+  explicit PrefixCache(BlockPool& pool, int num_host_blocks = 0, const KvLayout& layout = {});
+
+  const KvLayout& layout() const { return layout_; }
 
   // The parent of a namespace's first blocks.
   static BlockId root(int name_space) { return kNoBlock - name_space; }
@@ -82,6 +94,8 @@ class PrefixCache {
   // The longest cached prefix of `tokens` in that namespace. Pins nothing; valid until the next
   // change.
   PrefixMatch match(int name_space, std::span<const TokenId> tokens) const;
+  // The match ends before its partial block, or earlier.
+  void drop_partial(PrefixMatch& match) const;
 
   // What the text of a node below `parent`, a root or a full node, has behind these tokens; empty:
   // none is found that begins with them and goes on. Valid until the next change.
@@ -115,8 +129,17 @@ class PrefixCache {
   // REQUIRES: block is an indexed partial node, pinned by the caller.
   BlockId extend(BlockId block, std::span<const TokenId> tokens);
 
+  // What the node of `block`, which is of group 0, holds of a group; kNullBlock: nothing.
+  // REQUIRES: `block` is indexed.
+  BlockId in_group(BlockId block, int group) const {
+    return group == 0 ? block : other(node_of_[index(block)], group);
+  }
+  // From now on it holds `other`. REQUIRES: it holds nothing of that group, or `other` already;
+  // both are pinned; `other` is not indexed elsewhere; group > 0.
+  void set_in_group(BlockId block, int group, BlockId other);
+
   // Unpins each block of a path, deepest first; of those without a reference left, indexed ones
-  // become evictable, the others free.
+  // become evictable, the others free. kNullBlock is passed over.
   void unpin_path(std::span<const BlockId> blocks);
 
   bool is_indexed(BlockId block) const { return num_tokens(block) > 0; }
@@ -162,6 +185,17 @@ class PrefixCache {
   NodeId first_sibling(NodeId parent, const TokenId* tokens, int count) const;
   NodeId find_head(NodeId parent, const TokenId* tokens, int count) const;
   NodeId find_full_block(NodeId parent, const TokenId* tokens) const;
+  BlockId other(NodeId id, int group) const {
+    return others_[index(id) * index(layout_.num_groups - 1) + index(group - 1)];
+  }
+  BlockId& other(NodeId id, int group) {
+    return others_[index(id) * index(layout_.num_groups - 1) + index(group - 1)];
+  }
+  bool has_all_groups(NodeId id) const;
+  void end_in_windows(PrefixMatch& result) const;
+  bool begin_windows(PrefixMatch& result) const;
+  void drop_others(NodeId id);
+  bool drop_other(NodeId id, BlockId block);
   void match_partial(NodeId parent, std::span<const TokenId> tokens, PrefixMatch& result) const;
   bool is_evictable_partial(NodeId id) const;
   BlockId insert_below(NodeId parent, std::span<const TokenId> tokens, BlockId block);
@@ -178,11 +212,14 @@ class PrefixCache {
   void add_sibling(NodeId id, int count);
   void remove_sibling(NodeId id, int count);
   void trim_siblings(NodeId parent, const TokenId* tokens, int size);
+  bool is_other_of(NodeId id, BlockId block) const;
   void check_node(NodeId id) const;
 
   BlockPool& pool_;
+  const KvLayout layout_;
   BlockPool host_;                    // pinned only while they are fetched
   std::vector<Node> nodes_;           // [blocks of both + 1]
+  std::vector<BlockId> others_;       // [nodes, groups - 1]; kNullBlock: none
   std::vector<NodeId> free_nodes_;    // the next one last
   std::vector<NodeId> node_of_;       // [num_blocks]
   std::vector<NodeId> node_of_host_;  // [blocks of the host + 1]

@@ -127,8 +127,9 @@ Result<void> check_request(const Request& request, const ModelLimits& limits);
 
 // Blocks that a KV cache of so many has beside a stream of the whole context; may be negative. An
 // adapter that takes more could never run. Any thread.
-int adapter_blocks_max(int num_blocks, const ModelLimits& limits);
-Result<void> check_adapter(const Adapter& adapter, int num_blocks, const ModelLimits& limits);
+int adapter_blocks_max(int num_blocks, const KvLayout& layout, const ModelLimits& limits);
+Result<void> check_adapter(const Adapter& adapter, int num_blocks, const KvLayout& layout,
+                           const ModelLimits& limits);
 
 // "<field>[2]: ..." where one is not in the vocabulary. Any thread.
 Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int vocab_size);

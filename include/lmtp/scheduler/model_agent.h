@@ -2,6 +2,7 @@
 // agent implements it, tests use a null agent.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/kv_layout.h"
 #include "lmtp/base/result.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -28,6 +30,7 @@ struct AgentInfo {
   std::string kv_dtype = {};  // of keys and values: "bfloat16", "fp8_e4m3"
   int num_blocks = 0;         // KV blocks, block 0 (never handed out) included
   std::int64_t kv_bytes = 0;  // of all blocks together
+  KvLayout kv_layout = {};    // of the blocks
   // Blocks of the host, for what is evicted, numbered after those of the pool; and how long one
   // takes to come back.
   int num_host_blocks = 0;
@@ -40,6 +43,13 @@ struct AgentInfo {
   // 16 hexadecimal digits: agents that have the same ones give the same bits.
   std::string numerics = {};
   std::vector<RankInfo> ranks = {};  // one, unless the model is divided (tensor parallelism)
+
+  // Tokens that the blocks hold; where windows free some, those of streams of `longest` tokens.
+  std::int64_t kv_tokens(int longest) const {
+    const std::int64_t num_usable = num_blocks - 1;
+    if (kv_layout.num_groups == 1) return num_usable * kBlockSize;
+    return num_usable * longest / std::max<std::int64_t>(1, kv_layout.num_held_max(longest));
+  }
 };
 
 // A step is forward, choose, collect. Owner: the Engine. All calls from the engine's thread.

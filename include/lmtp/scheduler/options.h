@@ -6,6 +6,7 @@
 
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/kv_layout.h"
 #include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/debug_options.h"
 
@@ -14,7 +15,8 @@ namespace lmtp::scheduler {
 // REQUIRES of each number what its comment says; Scheduler's constructor checks it.
 struct SchedulerOptions {
   int num_blocks = 0;                  // of the pool, kNullBlock included
-  int num_host_blocks = 0;             // for what the pool has no place
+  int num_host_blocks = 0;             // for what the pool has no place; 0 where there are groups
+  KvLayout kv_layout;                  // of the blocks
   int context_length = 0;              // the pool must hold one such sequence: see min_blocks
   std::int64_t score_cache_bytes = 0;  // >= 0: of log probabilities that are kept
   BatchLimits batch;                   // of a step

@@ -33,7 +33,7 @@ class RunningSlots {
 
   // Tokens that were put at the sequence's end without being drawn.
   void note_tokens(const Sequence& sequence, std::span<const TokenId> tokens);
-  // The sequence's block `index` is new, or another one than before.
+  // The sequence's blocks of run `index` are new, or others than before.
   void note_block(const Sequence& sequence, std::size_t index);
   // Another SamplingParams::logit_bias.
   void note_bias(const Sequence& sequence);

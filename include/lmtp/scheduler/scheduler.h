@@ -60,9 +60,9 @@ struct SchedulerEvent {
 class Scheduler final : private WaitingLine::Host {
  public:
   // Blocks that one sequence of the whole context needs, kNullBlock included.
-  static int min_blocks(int context_length);
+  static int min_blocks(int context_length, const KvLayout& layout = {});
 
-  // REQUIRES: options.num_blocks >= min_blocks(options.context_length), and
+  // REQUIRES: options.num_blocks >= min_blocks(options.context_length, options.kv_layout), and
   // options.batch.max_total_tokens is 0 or not less than the context.
   explicit Scheduler(SchedulerOptions options);
   ~Scheduler();
@@ -169,6 +169,7 @@ class Scheduler final : private WaitingLine::Host {
   std::string running_adapters() const { return adapters_.names(running_); }
   std::string waiting_adapters() const { return adapters_.names(waiting()); }
   const cache::BlockPool& pool() const { return pool_; }
+  const KvLayout& kv_layout() const { return options_.kv_layout; }
   const cache::ScoreCache& score_cache() const { return scores_.cache(); }
   const cache::BlockPool& host_pool() const { return prefix_cache_.host(); }
   const SchedulerCounters& counters() const { return counters_; }
@@ -201,6 +202,7 @@ class Scheduler final : private WaitingLine::Host {
   bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
             int num_freed = 0) const;
   int blocks_expected(const Sequence& sequence) const;
+  void check_blocks(const Sequence& sequence) const;
 
   void preempt_for_clients();
   void preempt_for(Sequence& claimant, int part);

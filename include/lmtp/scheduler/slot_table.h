@@ -16,7 +16,8 @@ struct SlotState {
   int adapter = 0;
   // Without those that steps drew which were not collected yet. With the drafts of such a step.
   std::vector<TokenId> tokens;
-  // blocks[i] holds tokens [i * kBlockSize, (i + 1) * kBlockSize).
+  // [runs, groups of KvLayout]: those of run i hold tokens [i * kBlockSize, (i + 1) * kBlockSize).
+  // Where no token of a group's window is left, kNullBlock or what was there.
   std::vector<BlockId> blocks;
   SamplingParams params;
   TokenCounts counts;  // kept by whoever needs it

@@ -42,7 +42,7 @@ struct SlotStart {
   StreamKey key;
   int adapter = 0;              // 0: none
   std::vector<TokenId> tokens;  // all that are known
-  std::vector<BlockId> blocks;  // those of its row in this plan included
+  std::vector<BlockId> blocks;  // SlotState's; those of its row in this plan included
   SamplingParams params;
 };
 
@@ -52,10 +52,10 @@ struct SlotTokens {
   std::vector<TokenId> tokens;
 };
 
-// Block `index` of the sequence, a new one or one that takes the place of another.
+// Entry `index` of SlotState::blocks, a new one or one that takes the place of another.
 struct SlotBlock {
   int slot = -1;
-  int index = 0;  // at most the number of its blocks
+  int index = 0;  // at most the number of entries
   BlockId block = kNoBlock;
 };
 

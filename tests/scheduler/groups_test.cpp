@@ -1,0 +1,177 @@
+// Groups of layers with windows: what streams hold, what is found again, and where a stream goes on
+// after an edit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "counting.h"
+#include "scheduler_driver.h"
+
+namespace lmtp::scheduler {
+namespace {
+
+using testing::counting;
+using testing::FakeAgent;
+using testing::FakeAgentOptions;
+using testing::joined;
+using testing::SchedulerDriver;
+
+constexpr int kGroupsVocab = 1 << 20;
+constexpr int kGroupsStepTokens = 64;
+
+// 5:1, as Gemma 3: five groups of layers with a window for each one without.
+constexpr std::array kFiveWindows = {512, 512, 512, 512, 512};
+
+std::unique_ptr<SchedulerDriver> make_windowed_driver(std::span<const int> windows, int num_blocks,
+                                                      int context_length = 4096) {
+  FakeAgentOptions agent;
+  agent.vocab_size = kGroupsVocab;
+  agent.num_blocks = num_blocks;
+  agent.kv_layout = testing::windowed_layout(windows, kGroupsStepTokens);
+  SchedulerOptions options;
+  options.vocab_size = kGroupsVocab;
+  options.context_length = context_length;
+  options.batch.max_tokens = kGroupsStepTokens;
+  return std::make_unique<SchedulerDriver>(agent, options);
+}
+
+std::vector<TokenId> tokens_after(const std::vector<TokenId>& prompt, int count) {
+  return FakeAgent::expected_tokens(prompt, count, kGroupsVocab);
+}
+
+TEST(GroupsTest, AStreamHoldsInEachGroupWhatItsWindowSees) {
+  const auto driver = make_windowed_driver(kFiveWindows, 3000);
+  const StreamKey key = driver->generate(1, counting(0, 4000), 20);
+  const cache::BlockPool& pool = driver->scheduler().pool();
+  int most = 0;
+  while (driver->scheduler().sequence(key)->num_computed < 4000) {
+    ASSERT_TRUE(driver->step());
+    most = std::max(most, pool.num_pinned());
+  }
+  ASSERT_TRUE(driver->step());
+  // 251 of 16 tokens without a window. 4001 tokens are computed: the next one sees those from 3490
+  // on, which is in block 218, the 219th.
+  EXPECT_EQ(pool.num_pinned(), 251 + 5 * (251 - 218));
+  // Beside them, a step's 64 tokens.
+  EXPECT_LE(most, 251 + 5 * (33 + 5));
+  EXPECT_EQ(pool.num_evictable(), 5 * 218) << "what was passed is kept while there is room";
+  driver->run();
+  EXPECT_EQ(driver->outcome(key).tokens, tokens_after(counting(0, 4000), 20));
+}
+
+TEST(GroupsTest, APoolOfLittleMoreThanOneStreamNeedsIsEnough) {
+  KvLayout layout = testing::windowed_layout(kFiveWindows, kGroupsStepTokens);
+  const int least = Scheduler::min_blocks(4096, layout);
+  EXPECT_EQ(least, 1 + 256 + 5 * (40 + 1));
+  EXPECT_LT(least, Scheduler::min_blocks(4096) * 6 / 3) << "a third of what six groups would hold";
+  const auto driver = make_windowed_driver(kFiveWindows, least);
+  const StreamKey first = driver->generate(1, counting(0, 4000), 96);
+  const StreamKey second = driver->generate(2, counting(5000, 3000), 96);
+  driver->run();
+  EXPECT_EQ(driver->outcome(first).tokens, tokens_after(counting(0, 4000), 96));
+  EXPECT_EQ(driver->outcome(second).tokens, tokens_after(counting(5000, 3000), 96));
+}
+
+// Each chat ends elsewhere, far beyond the windows.
+TEST(GroupsTest, ChatsThatShareALongPromptComputeItOnce) {
+  const auto tokens_computed = [](std::span<const int> windows) {
+    const auto driver = make_windowed_driver(windows, 4000);
+    for (int chat = 0; chat < 10; ++chat) {
+      const auto prompt = joined(counting(0, 1000), counting(10'000 * (chat + 1), 700));
+      const StreamKey key = driver->generate(chat, prompt, 8);
+      driver->run();
+      EXPECT_EQ(driver->outcome(key).tokens, tokens_after(prompt, 8)) << chat;
+    }
+    return driver->scheduler().counters().num_tokens_computed;
+  };
+  const auto dense = tokens_computed({});
+  EXPECT_EQ(dense, 1000 + 10 * (700 + 7));
+  EXPECT_EQ(tokens_computed(std::array{128}), dense);
+  EXPECT_EQ(tokens_computed(std::array{512}), dense);
+  EXPECT_EQ(tokens_computed(std::array{128, 512}), dense);
+}
+
+// Little room: blocks that were passed go first, and those that all layers need stay.
+TEST(GroupsTest, WhatWasPassedGoesFirst) {
+  const auto driver = make_windowed_driver(std::array{32}, 300, 1024);
+  const StreamKey key = driver->generate(1, counting(0, 800), 8);
+  driver->run();
+  const cache::BlockPool& pool = driver->scheduler().pool();
+  EXPECT_EQ(pool.num_evictable(), 2 * 51) << "all of 807 tokens";
+  // 197 are free. This takes 50 + some of a window, then what the first one has passed.
+  driver->generate(2, counting(5000, 900), 8);
+  driver->run();
+  driver->generate(3, counting(8000, 700), 8);
+  driver->run();
+  const auto before = driver->scheduler().counters().num_tokens_computed;
+  const auto text = joined(counting(0, 800), driver->outcome(key).tokens);
+  driver->generate(4, text, 1);
+  driver->run();
+  EXPECT_EQ(driver->scheduler().counters().num_tokens_computed - before, 1)
+      << "the end of the first stream is still there";
+}
+
+// Each counts with the most that it will hold, in which windows are: more run than hold all tokens,
+// and none is set back.
+TEST(GroupsTest, WithALimitOfAllTokensNoneIsSetBack) {
+  constexpr std::array kWindows = {32, 32, 48};
+  FakeAgentOptions agent;
+  agent.vocab_size = kGroupsVocab;
+  agent.num_blocks = 400;
+  agent.kv_layout = testing::windowed_layout(kWindows, kGroupsStepTokens);
+  SchedulerOptions options;
+  options.vocab_size = kGroupsVocab;
+  options.context_length = 1024;
+  options.batch.max_tokens = kGroupsStepTokens;
+  options.batch.max_total_tokens = 20'000;
+  SchedulerDriver driver(agent, options);
+  std::vector<StreamKey> keys;
+  for (int i = 0; i < 16; ++i) {
+    keys.push_back(driver.generate(i, counting(3000 * i, 300 + 7 * i), 200 + i, 1 + i % 3));
+  }
+  int most = 0;
+  for (int i = 0; i < 200; ++i) {
+    driver.step();
+    most = std::max(most, driver.scheduler().num_running());
+  }
+  driver.run();
+  // 36 blocks of 516 tokens or more without a window, and 4 * 36 where no window frees any.
+  EXPECT_GT(most, 400 / (4 * 32));
+  EXPECT_EQ(driver.scheduler().counters().num_preemptions, 0);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(driver.outcome(keys[static_cast<std::size_t>(i)]).tokens,
+              tokens_after(counting(3000 * i, 300 + 7 * i), 200 + i));
+  }
+}
+
+// With nothing else all that was passed is there; beside others it is gone, and is computed again.
+TEST(GroupsTest, ABacktrackGoesOnFromTheLatestPlaceThatAllGroupsHave) {
+  for (const bool is_alone : {true, false}) {
+    SCOPED_TRACE(is_alone);
+    const auto driver = make_windowed_driver(std::array{32}, 140, 1024);
+    Scheduler& scheduler = driver->scheduler();
+    const StreamKey key = driver->generate(1, counting(0, 600), 400);
+    for (int i = 0; i < 12; ++i) ASSERT_TRUE(driver->step());
+    ASSERT_GE(driver->outcome(key).tokens.size(), 1U);
+    if (!is_alone) {
+      const StreamKey other = driver->generate(2, counting(5000, 700), 1);
+      while (!driver->outcome(other).done) ASSERT_TRUE(driver->step());
+    }
+    const int length = scheduler.sequence(key)->length();
+    const auto before = scheduler.counters().num_tokens_computed;
+    ASSERT_TRUE(scheduler.backtrack(key, length - 300, counting(7000, 1)));
+    while (scheduler.sequence(key)->num_computed < 301) ASSERT_TRUE(driver->step());
+    // The last token that is kept, and the one after it.
+    EXPECT_EQ(scheduler.counters().num_tokens_computed - before, is_alone ? 2 : 301);
+    driver->run();
+    const auto wanted = tokens_after(joined(counting(0, 300), counting(7000, 1)), 399);
+    EXPECT_EQ(driver->outcome(key).tokens, joined(counting(7000, 1), wanted));
+  }
+}
+
+}  // namespace
+}  // namespace lmtp::scheduler
