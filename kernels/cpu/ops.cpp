@@ -337,6 +337,8 @@ void step_batch(Stream& stream, const StepBatchArgs& args) {
   LMTP_CHECK(args.ids != nullptr && args.positions != nullptr && args.slots != nullptr &&
              args.cu_seqlens != nullptr && args.block_offsets != nullptr &&
              args.table_starts != nullptr);
+  LMTP_CHECK(args.num_groups == 1 || (args.num_groups > 1 && args.slots_stride >= args.num_padded),
+             args.num_groups, args.slots_stride);
   LMTP_CHECK(args.step->num_rows >= 1 && args.step->num_rows <= args.num_padded &&
                  args.num_padded <= kStepRowsMax && args.step->num_patches >= 0,
              args.step->num_rows, args.num_padded, args.step->num_patches);

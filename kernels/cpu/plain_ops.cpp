@@ -44,7 +44,9 @@ void step_batch(Stream&, const StepBatchArgs& args) {
   for (std::int32_t i = 0; i < args.num_padded; ++i) {
     args.cu_seqlens[i] = i;
     args.ids[i] = args.positions[i] = args.table_starts[i] = 0;
-    args.slots[i] = i % kBlockSize;
+    for (int group = 0; group < args.num_groups; ++group) {
+      args.slots[group * args.slots_stride + i] = i % kBlockSize;
+    }
     args.block_offsets[i] = step.num_blocks + i - step.num_rows;
     args.samples[i].scored = kSampleNothing;
     if (i >= step.num_rows) continue;
@@ -53,8 +55,11 @@ void step_batch(Stream&, const StepBatchArgs& args) {
     args.positions[i] = row.position;
     args.block_offsets[i] = row.first_block;
     args.table_starts[i] = static_cast<std::int32_t>(row.slot * args.table_stride);
-    const std::int32_t block = args.block_tables[args.table_starts[i] + row.position / kBlockSize];
-    args.slots[i] = block * kBlockSize + row.position % kBlockSize;
+    for (int group = 0; group < args.num_groups; ++group) {
+      const std::int32_t* const tables = args.block_tables + group * args.group_stride;
+      const std::int32_t block = tables[args.table_starts[i] + row.position / kBlockSize];
+      args.slots[group * args.slots_stride + i] = block * kBlockSize + row.position % kBlockSize;
+    }
     std::memcpy(args.samples + i, args.slot_samples + row.slot, sizeof(SampleRow));
   }
   args.cu_seqlens[args.num_padded] = args.num_padded;

@@ -60,7 +60,6 @@ __global__ void __launch_bounds__(kStepBatchThreads) step_batch_kernel(StepBatch
   if (i < args.num_padded) {
     std::int32_t id = 0;
     std::int32_t position = 0;
-    std::int32_t slot = i % kBlockSize;
     std::int32_t offset = num_blocks + i - num_rows;
     std::int32_t table = 0;
     if (i < num_rows) {
@@ -68,14 +67,19 @@ __global__ void __launch_bounds__(kStepBatchThreads) step_batch_kernel(StepBatch
       position = row.position;
       offset = row.first_block;
       table = static_cast<std::int32_t>(row.slot * args.table_stride);
-      const std::int32_t block = args.block_tables[table + position / kBlockSize];
-      slot = block * kBlockSize + position % kBlockSize;
     } else {
       args.samples[i].scored = kSampleNothing;
     }
     args.ids[i] = id;
     args.positions[i] = position;
-    args.slots[i] = slot;
+    for (int group = 0; group < args.num_groups; ++group) {
+      std::int32_t block = kNullBlock;
+      if (i < num_rows) {
+        block = args.block_tables[group * args.group_stride + table + position / kBlockSize];
+      }
+      const std::int32_t offset_in_block = (i < num_rows ? position : i) % kBlockSize;
+      args.slots[group * args.slots_stride + i] = block * kBlockSize + offset_in_block;
+    }
     args.cu_seqlens[i] = i;
     args.block_offsets[i] = offset;
     args.table_starts[i] = table;

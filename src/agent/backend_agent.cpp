@@ -23,20 +23,23 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
       parts_(std::move(parts)),
       tile_(logit_rows_max(options)),
       upload_(*parts_.stream),
-      resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
+      groups_(kv_groups(options)),
+      resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options),
+                      groups_.layout.num_groups),
       graphs_(*parts_.stream),
       sampling_(*parts_.stream, options.config.vocab_size, options.batch, tile_),
       logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {
   stream().backend().reserve(stream(), op_limits(options_, num_blocks));
-  cache_ = std::make_unique<model::KvCache>(model::kv_specs(options_.config), num_blocks, stream(),
-                                            kv_type(options_), count_host_blocks(options_));
+  cache_ = std::make_unique<model::KvCache>(groups_, num_blocks, stream(), kv_type(options_),
+                                            count_host_blocks(options_));
+  input_.num_groups = groups_.layout.num_groups;
   stream().synchronize();
   if (cache_->num_host_blocks() > 0) measure_fetches();
   if (runs_ahead()) {
     if (has_graphs() && options_.debug.graphs_at_load_ms > 0) capture_usual_steps();
     return;
   }
-  pages_ = std::make_unique<model::KvPages>(*cache_, options_.config.num_layers);
+  pages_ = std::make_unique<model::KvPages>(*cache_);
 }
 
 // By steps of the agent, each once kernel by kernel, so that CUDA loads them, and once for each
@@ -46,7 +49,8 @@ void BackendAgent::capture_usual_steps() {
   const std::chrono::milliseconds time_max(options_.debug.graphs_at_load_ms);
   const Clock::time_point start = Clock::now();
   int count = 0;
-  for (const scheduler::StepPlan& plan : usual_steps(options_.batch, longest_stream(options_))) {
+  for (const scheduler::StepPlan& plan :
+       usual_steps(options_.batch, longest_stream(options_), groups_.layout.num_groups)) {
     for (int i = 0; i <= MappedMemory::kTurns; ++i, next_ = (next_ + 1) % kStepsMax) {
       put(plan, steps_[next_]);
       put_choice({}, steps_[next_]);
@@ -91,6 +95,7 @@ scheduler::AgentInfo BackendAgent::info() const {
           .kv_dtype = kv_dtype_name(kv_type(options_)),
           .num_blocks = cache_->num_blocks(),
           .kv_bytes = cache_->num_bytes(),
+          .kv_layout = groups_.layout,
           .num_host_blocks = cache_->num_host_blocks(),
           .fetch_time = fetch_time_,
           .num_parameters = parts_.model->num_parameters(),

@@ -107,6 +107,7 @@ class BackendAgent : public scheduler::ModelAgent {
   const int tile_;  // rows of logits that are computed and sampled at a time
   Upload upload_;
   scheduler::SlotTable slots_;
+  const model::KvGroups groups_;
   ResidentBatch resident_batch_;
   StepGraphs graphs_;
   StepSampling sampling_;

@@ -17,7 +17,6 @@
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
-#include "lmtp/model/kv_cache.h"
 
 namespace lmtp::agent {
 
@@ -264,13 +263,22 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
   return loaded;
 }
 
+model::KvGroups kv_groups(const AgentOptions& options) {
+  const model::ModelConfig own = model::rank_config(options.config, options.num_ranks).value();
+  const std::vector<model::KvSpec> specs = model::kv_specs(own);
+  const bool has_groups = options.debug.kv_groups && options.swap_bytes == 0;
+  model::KvGroups groups = has_groups ? model::kv_groups(specs, options.config.context_length)
+                                      : model::one_kv_group(specs);
+  groups.layout.num_written_max = 2 * options.batch.max_tokens;  // a step, and one ahead of it
+  return groups;
+}
+
 std::int64_t num_blocks_min(const AgentOptions& options) {
-  return (longest_stream(options) + kBlockSize - 1) / kBlockSize + 1;
+  return kv_groups(options).layout.num_held_max(longest_stream(options)) + 1;
 }
 
 std::int64_t kv_block_bytes(const AgentOptions& options) {
-  const model::ModelConfig own = model::rank_config(options.config, options.num_ranks).value();
-  return options.num_ranks * model::kv_block_bytes(model::kv_specs(own), kv_type(options));
+  return options.num_ranks * model::kv_block_bytes(kv_groups(options).slots, kv_type(options));
 }
 
 Result<int> count_blocks(const AgentOptions& options) {

@@ -13,6 +13,7 @@
 #include "lmtp/base/processors.h"
 #include "lmtp/base/result.h"
 #include "lmtp/model/causal_lm.h"
+#include "lmtp/model/kv_cache.h"
 #include "lmtp/model/weights.h"
 #include "lmtp/scheduler/model_agent.h"
 
@@ -62,6 +63,10 @@ std::vector<Binding> rank_bindings(const AgentOptions& options,
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
                                model::WeightStore& store, model::Communicator& communicator,
                                const scheduler::LoadProgress& progress);
+
+// How the model's layers share blocks of the KV cache, on each rank; one group where blocks may go
+// to the host (--swap-space). With what steps of these options write.
+model::KvGroups kv_groups(const AgentOptions& options);
 
 // Blocks of the smallest KV cache: those of one stream of options.context_length tokens (0: the
 // model's own), and block 0, which is never handed out.

@@ -29,7 +29,8 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
   const int rows = options.batch.rows_max();
   // The model's context: options.context_length is not set yet.
   return static_cast<std::int64_t>(logits_bytes(options)) +
-         ResidentBatch::num_bytes(rows, options.config.context_length) +
+         ResidentBatch::num_bytes(rows, options.config.context_length,
+                                  kv_groups(options).layout.num_groups) +
          StepSampling::num_bytes(options.config.vocab_size, options.batch,
                                  logit_rows_max(options)) +
          (may_have_codes(options) ? kernels::cuda::kWidenedBytesMax : 0) +
@@ -61,8 +62,14 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
 int servable_context(const AgentOptions& options) {
   // Block 0 is never handed out.
   const std::int64_t num_blocks = options.kv_cache_bytes / kv_block_bytes(options) - 1;
-  const std::int64_t fits = std::max<std::int64_t>(num_blocks * kBlockSize, kContextLengthMin);
-  return static_cast<int>(std::min<std::int64_t>(fits, options.config.context_length));
+  const KvLayout layout = kv_groups(options).layout;
+  // The longest stream that they hold, to a block.
+  int num_tokens = 0;
+  for (int more = model::kContextLengthMax; more >= kBlockSize; more /= 2) {
+    if (layout.num_held_max(num_tokens + more) <= num_blocks) num_tokens += more;
+  }
+  const int fits = std::max(num_tokens, kContextLengthMin);
+  return std::min(fits, options.config.context_length);
 }
 
 std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device,

@@ -22,7 +22,8 @@ bool is_lasting(const kernels::SampleRow& row) {
 
 }  // namespace
 
-ResidentBatch::Layout::Layout(int rows_max, int context_length) {
+ResidentBatch::Layout::Layout(int rows_max, int context_length, int num_groups) {
+  const auto groups = static_cast<std::size_t>(num_groups);
   const auto rows = static_cast<std::size_t>(rows_max);
   const auto take = [&](std::size_t count) {
     const std::size_t at = num_words;
@@ -33,12 +34,13 @@ ResidentBatch::Layout::Layout(int rows_max, int context_length) {
   samples = take(rows * kSampleRowWords);
   ids = take(rows);
   positions = take(rows);
-  slots = take(rows);
+  slots = take(groups * rows);
   cu_seqlens = take(rows + 1);
   block_offsets = take(rows + 1);
   table_starts = take(rows);
   table_stride = static_cast<std::size_t>(num_blocks_of(context_length));
-  block_tables = take(rows * table_stride);
+  group_stride = rows * table_stride;
+  block_tables = take(groups * group_stride);
 }
 
 std::size_t ResidentBatch::mapped_bytes(std::size_t num_patches) const {
@@ -48,18 +50,20 @@ std::size_t ResidentBatch::mapped_bytes(std::size_t num_patches) const {
 }
 
 // Zeros: all tables begin with block 0.
-ResidentBatch::ResidentBatch(kernels::Stream& stream, int rows_max, int context_length)
+ResidentBatch::ResidentBatch(kernels::Stream& stream, int rows_max, int context_length,
+                             int num_groups)
     : stream_(stream),
       rows_max_(rows_max),
-      layout_(rows_max, context_length),
+      num_groups_(num_groups),
+      layout_(rows_max, context_length, num_groups),
       memory_(kernels::Memory::allocate(stream.backend(), layout_.num_words * kWord)),
       mapped_(stream, mapped_bytes(0)),
       sent_(static_cast<std::size_t>(rows_max)) {
   stream_.set_zero(memory_.data(), memory_.num_bytes());
 }
 
-std::int64_t ResidentBatch::num_bytes(int rows_max, int context_length) {
-  return static_cast<std::int64_t>(Layout(rows_max, context_length).num_words * kWord);
+std::int64_t ResidentBatch::num_bytes(int rows_max, int context_length, int num_groups) {
+  return static_cast<std::int64_t>(Layout(rows_max, context_length, num_groups).num_words * kWord);
 }
 
 void ResidentBatch::mark_stale(const scheduler::SlotChanges& changes) {
@@ -68,7 +72,7 @@ void ResidentBatch::mark_stale(const scheduler::SlotChanges& changes) {
   }
   for (const scheduler::SlotBlock& block : changes.blocks) {
     std::size_t& num_blocks = sent_.at(static_cast<std::size_t>(block.slot)).num_blocks;
-    num_blocks = std::min(num_blocks, static_cast<std::size_t>(block.index));
+    num_blocks = std::min(num_blocks, static_cast<std::size_t>(block.index / num_groups_));
   }
   for (const scheduler::SlotBias& bias : changes.biases) {
     sent_.at(static_cast<std::size_t>(bias.slot)).is_sample = false;
@@ -96,6 +100,21 @@ void ResidentBatch::patch(std::size_t at, const void* words, std::size_t count) 
   }
 }
 
+// What the device has not of a slot's tables; `blocks`: [runs, groups].
+void ResidentBatch::patch_tables(std::size_t slot, const std::vector<BlockId>& blocks) {
+  std::size_t& num_sent = sent_.at(slot).num_blocks;
+  const auto num_groups = static_cast<std::size_t>(num_groups_);
+  const std::size_t num_blocks = blocks.size() / num_groups;
+  for (std::size_t group = 0; group < num_groups; ++group) {
+    const std::size_t table =
+        layout_.block_tables + group * layout_.group_stride + slot * layout_.table_stride;
+    for (std::size_t i = num_sent; i < num_blocks; ++i) {
+      patch(table + i, &blocks[i * num_groups + group], 1);
+    }
+  }
+  num_sent = num_blocks;
+}
+
 void ResidentBatch::prepare(const scheduler::StepPlan& plan, const scheduler::SlotTable& slots,
                             std::span<const std::int32_t> input_records,
                             std::span<const kernels::SampleRow> sample_rows, int turn) {
@@ -114,9 +133,10 @@ void ResidentBatch::prepare(const scheduler::StepPlan& plan, const scheduler::Sl
     const bool is_known = input_records[i] < 0;
     LMTP_CHECK(row.num_tokens == 1 && (!is_known || position < state.tokens.size()), i,
                row.num_tokens, row.first_position, state.tokens.size());
-    LMTP_CHECK(static_cast<std::size_t>(num_blocks) <= state.blocks.size() &&
-                   state.blocks.size() <= layout_.table_stride,
-               num_blocks, state.blocks.size(), layout_.table_stride);
+    const std::size_t num_known = state.blocks.size() / static_cast<std::size_t>(num_groups_);
+    LMTP_CHECK(
+        static_cast<std::size_t>(num_blocks) <= num_known && num_known <= layout_.table_stride,
+        num_blocks, num_known, layout_.table_stride);
     rows_.push_back({.slot = row.slot,
                      .token = is_known ? state.tokens[position] : ~input_records[i],
                      .position = row.first_position,
@@ -124,9 +144,7 @@ void ResidentBatch::prepare(const scheduler::StepPlan& plan, const scheduler::Sl
     num_blocks_before += num_blocks;
     const auto slot = static_cast<std::size_t>(row.slot);
     Sent& sent = sent_.at(slot);
-    patch(layout_.block_tables + slot * layout_.table_stride + sent.num_blocks,
-          state.blocks.data() + sent.num_blocks, state.blocks.size() - sent.num_blocks);
-    sent.num_blocks = state.blocks.size();
+    patch_tables(slot, state.blocks);
     if (sent.is_sample && is_lasting(sample_rows[i])) continue;
     patch(layout_.slot_samples + slot * kSampleRowWords, &sample_rows[i], kSampleRowWords);
     sent.is_sample = is_lasting(sample_rows[i]);
@@ -172,6 +190,9 @@ void ResidentBatch::advance(int num_padded, const kernels::SampleRecord* records
                                 .slot_samples = samples_on_device(layout_.slot_samples),
                                 .block_tables = on_device(layout_.block_tables),
                                 .table_stride = static_cast<std::int64_t>(layout_.table_stride),
+                                .num_groups = num_groups_,
+                                .group_stride = static_cast<std::int64_t>(layout_.group_stride),
+                                .slots_stride = rows_max_,
                                 .records = records,
                                 .num_padded = num_padded,
                                 .ids = on_device(layout_.ids),
@@ -184,18 +205,22 @@ void ResidentBatch::advance(int num_padded, const kernels::SampleRecord* records
 }
 
 model::InputArrays ResidentBatch::arrays(int num_padded) const {
-  return {.num_tokens = num_padded,
-          .num_sequences = num_padded,
-          .chunk_max = 1,
-          .ids = on_device(layout_.ids),
-          .positions = on_device(layout_.positions),
-          .slots = on_device(layout_.slots),
-          .cu_seqlens = on_device(layout_.cu_seqlens),
-          .first_positions = on_device(layout_.positions),
-          .block_offsets = on_device(layout_.block_offsets),
-          .block_tables = on_device(layout_.block_tables),
-          .table_starts = on_device(layout_.table_starts),
-          .logit_rows = on_device(layout_.cu_seqlens)};
+  model::InputArrays arrays{.num_tokens = num_padded,
+                            .num_sequences = num_padded,
+                            .chunk_max = 1,
+                            .ids = on_device(layout_.ids),
+                            .positions = on_device(layout_.positions),
+                            .cu_seqlens = on_device(layout_.cu_seqlens),
+                            .first_positions = on_device(layout_.positions),
+                            .block_offsets = on_device(layout_.block_offsets),
+                            .logit_rows = on_device(layout_.cu_seqlens)};
+  for (std::size_t group = 0; group < static_cast<std::size_t>(num_groups_); ++group) {
+    arrays.groups[group] = {
+        .slots = on_device(layout_.slots + group * static_cast<std::size_t>(rows_max_)),
+        .tables = on_device(layout_.block_tables + group * layout_.group_stride),
+        .table_starts = on_device(layout_.table_starts)};
+  }
+  return arrays;
 }
 
 }  // namespace lmtp::agent

@@ -25,11 +25,11 @@ namespace lmtp::agent {
 class ResidentBatch {
  public:
   // `stream` must outlive this. rows_max: most rows of a step, padding included, and slots.
-  // context_length: of the longest stream.
-  ResidentBatch(kernels::Stream& stream, int rows_max, int context_length);
+  // context_length: of the longest stream. num_groups: KvLayout's.
+  ResidentBatch(kernels::Stream& stream, int rows_max, int context_length, int num_groups = 1);
 
   // Device memory of a batch.
-  static std::int64_t num_bytes(int rows_max, int context_length);
+  static std::int64_t num_bytes(int rows_max, int context_length, int num_groups);
 
   // These slots are stale on the device from now on.
   void mark_stale(const scheduler::SlotChanges& changes);
@@ -70,23 +70,25 @@ class ResidentBatch {
     std::size_t samples = 0;
     std::size_t ids = 0;
     std::size_t positions = 0;
-    std::size_t slots = 0;
+    std::size_t slots = 0;  // [groups, rows_max]
     std::size_t cu_seqlens = 0;
     std::size_t block_offsets = 0;
     std::size_t table_starts = 0;
-    std::size_t block_tables = 0;  // [rows_max, table_stride]
+    std::size_t block_tables = 0;  // [groups, rows_max, table_stride]
     std::size_t table_stride = 0;
+    std::size_t group_stride = 0;  // of block_tables
     std::size_t num_words = 0;
 
-    Layout(int rows_max, int context_length);
+    Layout(int rows_max, int context_length, int num_groups);
   };
   // What the device has of a slot.
   struct Sent {
-    std::size_t num_blocks = 0;
+    std::size_t num_blocks = 0;  // of each group
     bool is_sample = false;
   };
 
   std::size_t mapped_bytes(std::size_t num_patches) const;
+  void patch_tables(std::size_t slot, const std::vector<BlockId>& blocks);
   kernels::StepHeader* header() const;
   kernels::BatchRow* mapped_rows() const;
   kernels::WordPatch* mapped_patches() const;
@@ -96,6 +98,7 @@ class ResidentBatch {
 
   kernels::Stream& stream_;
   const int rows_max_;
+  const int num_groups_;
   const Layout layout_;
   kernels::Memory memory_;
   MappedMemory mapped_;     // StepHeader, BatchRow [rows_max], WordPatch

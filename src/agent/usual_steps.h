@@ -13,6 +13,7 @@ namespace lmtp::agent {
 // splits of attention; then one prompt of each padded size; then decodes that wait for masks. Each
 // starts its sequences anew, with token 0 everywhere and all in block 0, which belongs to no
 // stream. context_length: of the longest stream.
-std::vector<scheduler::StepPlan> usual_steps(const BatchLimits& batch, int context_length);
+std::vector<scheduler::StepPlan> usual_steps(const BatchLimits& batch, int context_length,
+                                             int num_groups = 1);
 
 }  // namespace lmtp::agent

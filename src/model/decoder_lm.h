@@ -77,7 +77,9 @@ class DecoderLM : public CausalLM {
     step.rotaries = rotaries_;
     const std::int64_t mark = workspace_.mark();
     for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
-      parts_.layers[i].forward(step, cache.layer(static_cast<int>(i)), x);
+      const int layer = static_cast<int>(i);
+      step.group = cache.group(layer);
+      parts_.layers[i].forward(step, cache.layer(layer), x);
       workspace_.rewind(mark);
     }
     return x;

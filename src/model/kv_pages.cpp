@@ -15,11 +15,10 @@ constexpr std::size_t kCallBytes = std::size_t{2} << 20;
 
 }  // namespace
 
-KvPages::KvPages(const KvCache& cache, int num_layers)
+KvPages::KvPages(const KvCache& cache)
     : num_blocks_(cache.num_blocks()), block_bytes_(cache.num_bytes() / cache.num_blocks()) {
   std::size_t most = 1;
-  for (int i = 0; i < num_layers; ++i) {
-    const kernels::KvLayer& layer = cache.layer(i);
+  for (const kernels::KvLayer& layer : cache.slots()) {
     const auto size =
         static_cast<std::size_t>(layer.block_size() * kernels::element_size(layer.type));
     regions_.push_back({static_cast<std::byte*>(layer.keys), size});

@@ -23,6 +23,7 @@ struct StepContext {
   Communicator& communicator;
   InputArrays input = {};                      // of a forward pass; else empty
   std::span<const RotaryTable> rotaries = {};  // of ModelConfig::rotaries
+  int group = 0;                               // of the running layer: whose blocks it has
 };
 
 }  // namespace lmtp::model

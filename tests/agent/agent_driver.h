@@ -63,7 +63,7 @@ struct DrivenSequence {
   std::vector<TokenId> tokens;
   int num_prompt = 0;
   int num_computed = 0;
-  std::vector<BlockId> blocks;
+  std::vector<BlockId> blocks;  // [runs of tokens, groups of layers]
   SamplingParams params;
 
   int length() const { return static_cast<int>(tokens.size()); }
@@ -100,6 +100,8 @@ class AgentDriver {
  public:
   explicit AgentDriver(scheduler::ModelAgent& agent) : agent_(agent) {}
 
+  int num_groups() const { return agent_.info().kv_layout.num_groups; }
+
   // Adds a stream of its own blocks; valid while the driver lives.
   DrivenStream& add(RequestKind kind, std::vector<TokenId> tokens, int num_prompt, int num_wanted,
                     int chunk = kTestBatchedTokens) {
@@ -111,7 +113,10 @@ class AgentDriver {
     stream.num_wanted = num_wanted;
     stream.chunk = chunk;
     const int length = static_cast<int>(tokens.size()) + num_wanted + 1;
-    for (int i = 0; i * kBlockSize < length; ++i) stream.sequence.blocks.push_back(next_block_++);
+    const int num_runs = (length + kBlockSize - 1) / kBlockSize;
+    for (int i = num_runs * num_groups(); i > 0; --i) {
+      stream.sequence.blocks.push_back(next_block_++);
+    }
     // Blocks in falling order, so that a kernel that assumes adjacent blocks fails.
     std::reverse(stream.sequence.blocks.begin(), stream.sequence.blocks.end());
     stream.sequence.tokens = std::move(tokens);

@@ -164,12 +164,16 @@ TEST_P(BitsTest, ACopiedBlockServesAsTheOriginal) {
   const DrivenStream& first = driver.generate(prompt, 10, params_of(4));
   driver.run();
   DrivenStream& second = driver.generate(prompt, 10, params_of(4));
-  second.sequence.blocks[0] = first.sequence.blocks[0];
-  second.sequence.blocks[1] = first.sequence.blocks[1];
+  const auto num_groups = static_cast<std::size_t>(driver.num_groups());
+  for (std::size_t i = 0; i < 2 * num_groups; ++i) {
+    second.sequence.blocks[i] = first.sequence.blocks[i];
+  }
   second.sequence.num_computed = kShared;
-  driver.copy_before_next_step({.from = first.sequence.blocks[2],
-                                .to = second.sequence.blocks[2],
-                                .num_tokens = kShared % kBlockSize});
+  for (std::size_t i = 2 * num_groups; i < 3 * num_groups; ++i) {
+    driver.copy_before_next_step({.from = first.sequence.blocks[i],
+                                  .to = second.sequence.blocks[i],
+                                  .num_tokens = kShared % kBlockSize});
+  }
   driver.run();
   expect_same_bits(second.results, first.results);
 }
@@ -180,9 +184,8 @@ TEST_P(BitsTest, ASequenceMayReadBlocksThatAnotherWritesInTheSameStep) {
   const auto prompt = prompt_of(6, 50);
   const DrivenStream& first = driver.generate(prompt, 5, params_of(6));
   DrivenStream& second = driver.generate(prompt, 5, params_of(6));
-  for (int i = 0; i < 3; ++i) {
-    second.sequence.blocks[static_cast<std::size_t>(i)] =
-        first.sequence.blocks[static_cast<std::size_t>(i)];
+  for (std::size_t i = 0; i < 3 * static_cast<std::size_t>(driver.num_groups()); ++i) {
+    second.sequence.blocks[i] = first.sequence.blocks[i];
   }
   second.sequence.num_computed = 48;
   driver.run();

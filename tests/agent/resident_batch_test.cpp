@@ -150,9 +150,9 @@ class ResidentBatchTest : public ::testing::Test {
     ASSERT_EQ(arrays.num_sequences, num_padded);
     const auto ids = from_device(arrays.ids, count);
     const auto positions = from_device(arrays.positions, count);
-    const auto slots = from_device(arrays.slots, count);
+    const auto slots = from_device(arrays.groups[0].slots, count);
     const auto offsets = from_device(arrays.block_offsets, count + 1);
-    const auto starts = from_device(arrays.table_starts, count);
+    const auto starts = from_device(arrays.groups[0].table_starts, count);
     const auto cu_seqlens = from_device(arrays.cu_seqlens, count + 1);
     EXPECT_EQ(from_device(arrays.first_positions, count), positions);
     EXPECT_EQ(arrays.logit_rows, arrays.cu_seqlens);
@@ -179,7 +179,7 @@ class ResidentBatchTest : public ::testing::Test {
                     position % kBlockSize);
       ASSERT_EQ(num_blocks, position / kBlockSize + 1);
       const auto table =
-          from_device(arrays.block_tables + starts[i], static_cast<std::size_t>(num_blocks));
+          from_device(arrays.groups[0].tables + starts[i], static_cast<std::size_t>(num_blocks));
       EXPECT_TRUE(std::equal(table.begin(), table.end(), known.blocks.begin()));
     }
   }

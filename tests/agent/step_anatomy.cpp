@@ -172,12 +172,11 @@ class DecodeStep {
               .num_table_blocks = num_blocks,
               .ids = keep(counted),
               .positions = keep(positions),
-              .slots = keep(slots),
               .cu_seqlens = keep(counted)};
     input_.first_positions = input_.positions;
     input_.block_offsets = keep(offsets);
-    input_.block_tables = keep(tables);
-    input_.table_starts = input_.block_offsets;
+    input_.groups[0] = {
+        .slots = keep(slots), .tables = keep(tables), .table_starts = input_.block_offsets};
     input_.logit_rows = input_.ids;
     sample_rows_ =
         upload(stream, std::vector<kernels::SampleRow>(static_cast<std::size_t>(rows), greedy));

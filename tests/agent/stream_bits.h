@@ -85,9 +85,13 @@ class StreamBits : public ::testing::TestWithParam<Where> {
                                                      const scheduler::DebugOptions& debug = {},
                                                      int num_host_blocks = 0, int max_drafts = 0) {
     agent::AgentOptions options;
-    options.source.folder = source_dir() + "/tests/goldens/checkpoints/five-heads-f16";
+    options.source.folder = source_dir() + "/tests/goldens/" + checkpoint_;
     options.source.name = options.source.folder;
     options.config = *model::load_model_config(options.source);
+    for (model::LayerSpec& layer : options.config.layers) {
+      if (layer.window > 0 && window_ > 0) layer.window = window_;
+    }
+    options.debug = debug;
     options.num_threads = 1;
     options.context_length = kContext;
     options.batch.max_tokens = 64;
@@ -184,6 +188,9 @@ class StreamBits : public ::testing::TestWithParam<Where> {
   }
 
   static inline int vocab_size_ = 0;
+  // The next engines' model, and another window than its own.
+  static inline std::string checkpoint_ = "checkpoints/five-heads-f16";
+  static inline int window_ = 0;
 };
 
 inline std::string name_of(const ::testing::TestParamInfo<Where>& which) {

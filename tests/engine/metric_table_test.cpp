@@ -54,9 +54,9 @@ TEST(MetricTable, ModelInfosFieldsStay) {
           "num_cached_scores", "num_preemptions", "num_adapter_loads", "num_forced_tokens",
           "num_masks", "num_late_masks", "mask_wait_us", "num_waiting", "num_running", "num_blocks",
           "num_blocks_free", "num_blocks_evictable", "num_blocks_pinned", "num_blocks_adapter",
-          "tokens_per_block", "kv_cache_bytes", "num_host_blocks", "num_host_blocks_used",
-          "num_swapped_out", "num_swapped_in", "num_host_hits", "score_cache_bytes",
-          "score_cache_bytes_used"));
+          "num_kv_groups", "tokens_per_block", "kv_cache_bytes", "num_host_blocks",
+          "num_host_blocks_used", "num_swapped_out", "num_swapped_in", "num_host_hits",
+          "score_cache_bytes", "score_cache_bytes_used"));
 }
 
 std::string docs_row(const MetricRow& row) {

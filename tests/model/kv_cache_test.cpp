@@ -1,10 +1,13 @@
 // The cache of layers whose keys and values are of different sizes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -158,6 +161,94 @@ TEST(KvSpecsTest, TheyAreThoseOfTheConfigWithTheWindowOfEachLayer) {
   EXPECT_EQ(model::kv_specs(*half).front().num_heads, 1);
   EXPECT_EQ(2 * model::kv_block_bytes(model::kv_specs(*half), ElementType::kF32),
             model::kv_block_bytes(specs, ElementType::kF32));
+}
+
+// As many layers of each number as `counts` has, with these windows, in turn.
+std::vector<KvSpec> layers_of(const std::vector<std::pair<int, int>>& counts) {
+  std::vector<KvSpec> specs;
+  for (const auto& [count, window] : counts) {
+    specs.insert(specs.end(), static_cast<std::size_t>(count),
+                 {.num_heads = 2, .head_dim = 8, .window = window});
+  }
+  return specs;
+}
+
+std::vector<std::int32_t> windows_in(const KvLayout& layout) {
+  return {layout.windows.begin(), layout.windows.begin() + layout.num_groups};
+}
+
+TEST(KvGroupsTest, LayersOfOneWindowAreInGroupsOfAsManyAsSeeAll) {
+  constexpr int kContextLength = 8192;
+  // Gemma 3 1B: 4 that see all, and 22 others.
+  const model::KvGroups gemma = kv_groups(layers_of({{22, 512}, {4, 0}}), kContextLength);
+  EXPECT_EQ(gemma.slots.size(), 4U);
+  EXPECT_EQ(windows_in(gemma.layout), (std::vector<std::int32_t>{0, 512, 512, 512, 512, 512, 512}));
+  std::set<std::pair<int, int>> places;
+  for (int layer = 0; layer < gemma.num_layers(); ++layer) {
+    const auto [group, slot] = gemma.layers[static_cast<std::size_t>(layer)];
+    EXPECT_EQ(group == 0, layer >= 22) << layer;
+    EXPECT_TRUE(slot >= 0 && slot < 4 && places.insert({group, slot}).second) << layer;
+  }
+  // Two windows, and one that is no shorter than the context.
+  EXPECT_EQ(windows_in(kv_groups(layers_of({{2, 100}, {1, 9000}, {1, 0}, {2, 40}}), 8192).layout),
+            (std::vector<std::int32_t>{0, 100, 40}));
+  // Where none sees all, those that see farthest keep all.
+  EXPECT_EQ(windows_in(kv_groups(layers_of({{2, 100}, {2, 40}}), 8192).layout),
+            (std::vector<std::int32_t>{0, 40}));
+  // One layer of 31: at most eight groups.
+  const model::KvGroups few = kv_groups(layers_of({{30, 64}, {1, 0}}), kContextLength);
+  EXPECT_EQ(few.layout.num_groups, KvLayout::kGroupsMax - 1);
+  EXPECT_EQ(few.slots.size(), 5U);
+}
+
+TEST(KvGroupsTest, OneGroupWhereOthersWouldGainLittle) {
+  for (const auto& specs : {layers_of({{6, 0}}), layers_of({{6, 4096}}),
+                            layers_of({{4, 0}, {2, 8}}), layers_of({{3, 8192}, {3, 0}}), kSpecs}) {
+    const model::KvGroups groups = kv_groups(specs, 8192);
+    EXPECT_EQ(groups.layout.num_groups, 1);
+    EXPECT_EQ(groups.slots.size(), specs.size());
+  }
+}
+
+TEST(KvGroupsTest, LayersOfSeveralGroupsHaveOneMemoryAndBlocksOfTheirOwn) {
+  kernels::WorkerPool pool(1);
+  kernels::Stream stream(kernels::cpu_backend(), pool);
+  const model::KvGroups groups = kv_groups(layers_of({{4, 16}, {2, 0}}), 8192);
+  const KvCache cache(groups, kNumBlocks, stream, ElementType::kF32);
+  EXPECT_EQ(cache.num_groups(), 3);
+  EXPECT_EQ(cache.num_bytes(), kNumBlocks * model::kv_block_bytes(groups.slots, ElementType::kF32));
+  EXPECT_EQ(cache.layer(0).keys, cache.layer(4).keys);
+  EXPECT_NE(cache.group(0), cache.group(4));
+  EXPECT_NE(cache.layer(0).keys, cache.layer(1).keys);
+  EXPECT_EQ(cache.group(0), cache.group(1));
+  EXPECT_GT(cache.piece_bytes(), 0) << "adapters have a place";
+}
+
+TEST(KvLayoutTest, WhatTheNextTokenSeesIsNeeded) {
+  const KvLayout layout{.num_groups = 4, .windows = {0, 1, 16, 20}, .num_written_max = 8};
+  // By hand: the first block with a token that the one at `position` sees.
+  for (int position = 0; position < 200; ++position) {
+    for (int group = 0; group < layout.num_groups; ++group) {
+      const int window = layout.window(group);
+      int seen = 0;
+      while (window > 0 && seen <= position - window) ++seen;
+      EXPECT_EQ(layout.first_block(group, position), seen / kBlockSize) << position << group;
+    }
+  }
+  EXPECT_EQ(layout.num_held_max(33), 3 + 2 + 3 + 3);
+  EXPECT_EQ(layout.num_held_max(16 * 100), 100 + 2 + 3 + 3);
+  // By hand, of all places where what is written may begin.
+  for (const int window : {1, 2, 16, 17, 18, 33, 100}) {
+    const KvLayout one{.num_groups = 2, .windows = {0, window}, .num_written_max = 8};
+    for (const int num_written : {1, 2, 15, 16, 17, 40}) {
+      int most = 0;
+      for (int first = 200; first < 216; ++first) {
+        const int seen = first + 1 - window;
+        most = std::max(most, (first + num_written - 1) / kBlockSize - seen / kBlockSize + 1);
+      }
+      EXPECT_EQ(one.num_held_max(1, 1000, num_written), most) << window << ' ' << num_written;
+    }
+  }
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class KvPagesTest : public ::testing::Test {
 };
 
 TEST_F(KvPagesTest, AQuarterOfWhatIsUsedIsAheadWithinLimits) {
-  KvPages pages(cache_, kNumLayers);
+  KvPages pages(cache_);
   const auto least = static_cast<int>(KvPages::kAheadBytesMin / block_bytes());
   EXPECT_EQ(pages.num_ahead(1), least);
   EXPECT_EQ(pages.num_ahead(6 * least), 6 * least / 4);
@@ -59,7 +59,7 @@ TEST_F(KvPagesTest, AQuarterOfWhatIsUsedIsAheadWithinLimits) {
 }
 
 TEST_F(KvPagesTest, PagesOfTheNextBlocksComeAndNoMore) {
-  KvPages pages(cache_, kNumLayers);
+  KvPages pages(cache_);
   const int first = 1 + pages.num_ahead(1);
   wait_for(pages, first);
   for (int layer = 0; layer < 2; ++layer) {
@@ -77,7 +77,7 @@ TEST_F(KvPagesTest, PagesOfTheNextBlocksComeAndNoMore) {
 }
 
 TEST_F(KvPagesTest, ABlockMoreWakesNobody) {
-  KvPages pages(cache_, kNumLayers);
+  KvPages pages(cache_);
   wait_for(pages, 1 + pages.num_ahead(1));
   const int before = pages.num_ready();
   pages.use(1);
@@ -89,7 +89,7 @@ TEST_F(KvPagesTest, ABlockMoreWakesNobody) {
 }
 
 TEST_F(KvPagesTest, WhatIsWrittenMeanwhileStays) {
-  KvPages pages(cache_, kNumLayers);
+  KvPages pages(cache_);
   const std::int64_t size = cache_.layer(0).block_size();
   const auto number = [](BlockId block, std::int64_t i) {
     return static_cast<float>(block * 31 + i % 1009);
@@ -113,11 +113,11 @@ TEST_F(KvPagesTest, WhatIsWrittenMeanwhileStays) {
 
 TEST_F(KvPagesTest, ItEndsWhileItWorks) {
   for (int i = 0; i < 20; ++i) {
-    KvPages pages(cache_, kNumLayers);
+    KvPages pages(cache_);
     pages.use(i * 10);
   }
   const KvCache small(kSpecs, 2, stream_, kernels::ElementType::kBF16);
-  const KvPages pages(small, kNumLayers);
+  const KvPages pages(small);
   wait_for(pages, 2);
 }
 

@@ -91,7 +91,7 @@ model::ModelInput input_of(const Step& step) {
       input.logit_rows.push_back(static_cast<std::int32_t>(input.ids.size()));
       input.ids.push_back(token_of(chunk.sequence, position));
       input.positions.push_back(position);
-      input.slots.push_back(block(position / kBlockSize) * kBlockSize + position % kBlockSize);
+      input.slots[0].push_back(block(position / kBlockSize) * kBlockSize + position % kBlockSize);
     }
     for (int i = 0; i * kBlockSize < end; ++i) input.block_tables.push_back(block(i));
     input.cu_seqlens.push_back(static_cast<std::int32_t>(input.ids.size()));

@@ -131,7 +131,7 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
   const auto status = models.status("");
   if (!status || !*status) return;  // the server was stopped meanwhile
   const scheduler::AgentInfo& info = (*status)->stats.agent;
-  const long long num_tokens = static_cast<long long>(info.num_blocks - 1) * kBlockSize;
+  const long long num_tokens = info.kv_tokens((*status)->limits.total_tokens_max());
   std::string context;
   if ((*status)->limits.context_length < (*status)->description.trained_context_length) {
     context = ", context " + std::to_string((*status)->limits.context_length) + " of " +

@@ -27,8 +27,8 @@ class KvPages {
   static constexpr std::int64_t kAheadBytesMin = std::int64_t{16} << 20;
   static constexpr std::int64_t kAheadBytesMax = std::int64_t{256} << 20;
 
-  // Begins with the first blocks. `cache`: of so many layers, in the host's memory; outlives this.
-  KvPages(const KvCache& cache, int num_layers);
+  // Begins with the first blocks. `cache`: in the host's memory; outlives this.
+  explicit KvPages(const KvCache& cache);
   // Waits for one call to the system, of a few pages.
   ~KvPages();
   KvPages(const KvPages&) = delete;

@@ -19,6 +19,7 @@ struct DebugOptions {
   int graphs_at_load_ms = 2000;   // >= 0: the time for those of usual steps, beforehand; 0: none
   // Must outlive the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
   const kernels::Backend* backend = nullptr;
+  bool kv_groups = true;         // false: all layers share blocks, which windows do not free
   int rank_timeout_ms = 60'000;  // >= 1: the longest that a rank waits for the others in a sum
 };
 

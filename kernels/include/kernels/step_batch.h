@@ -47,6 +47,10 @@ struct StepBatchArgs {
   const SampleRow* slot_samples = nullptr;  // among the words, as block_tables
   const std::int32_t* block_tables = nullptr;
   std::int64_t table_stride = 0;
+  // Each group of layers (KvLayout) has such tables, and slots below: so many words apart.
+  int num_groups = 1;
+  std::int64_t group_stride = 0;
+  std::int64_t slots_stride = 0;  // >= num_padded where there are several
   const SampleRecord* records = nullptr;
   // The step's arrays. The rows are followed by padding, whose results are ignored: token 0 at
   // position 0, written to the slots of block 0 in turn (so these are not distinct), with one block
@@ -54,7 +58,7 @@ struct StepBatchArgs {
   std::int32_t num_padded = 0;            // in [num_rows, kStepRowsMax]
   std::int32_t* ids = nullptr;            // [num_padded]; 0 where a record is not valid
   std::int32_t* positions = nullptr;      // [num_padded]
-  std::int32_t* slots = nullptr;          // [num_padded] block * kBlockSize + offset
+  std::int32_t* slots = nullptr;          // by group [num_padded] block * kBlockSize + offset
   std::int32_t* cu_seqlens = nullptr;     // [num_padded + 1] 0, 1, 2 ...
   std::int32_t* block_offsets = nullptr;  // [num_padded + 1] blocks of all rows before
   std::int32_t* table_starts = nullptr;   // [num_padded] in block_tables

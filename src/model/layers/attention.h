@@ -24,8 +24,9 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                    kernels::Matrix<const float> keys, kernels::Matrix<const float> values,
                    kernels::Matrix<float> y) {
   const InputArrays& input = step.input;
+  const GroupBlocks& blocks = input.groups[static_cast<std::size_t>(step.group)];
   kernels::kv_store(step.stream,
-                    {.keys = keys, .values = values, .slots = input.slots, .cache = cache});
+                    {.keys = keys, .values = values, .slots = blocks.slots, .cache = cache});
   kernels::paged_attention(step.stream, {.queries = queries,
                                          .cache = cache,
                                          .num_heads = shape.num_heads,
@@ -39,8 +40,8 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                                          .cu_seqlens = input.cu_seqlens,
                                          .first_positions = input.first_positions,
                                          .block_offsets = input.block_offsets,
-                                         .block_tables = input.block_tables,
-                                         .table_starts = input.table_starts,
+                                         .block_tables = blocks.tables,
+                                         .table_starts = blocks.table_starts,
                                          .y = y});
 }
 
