@@ -262,8 +262,8 @@ void Pool::on_entry(Lane& lane, const StreamPtr& stream, ServerEntry& entry, Tur
 
 void Pool::on_notice(Lane& lane, RemoteStream& stream, const ServerEntry& entry, Turn& turn) {
   using Kind = StreamNotice::Kind;
-  StreamNotice notice{stream.key().stream, stream.key().sample, Kind::kQueued, entry.position,
-                      entry.wait_ms};
+  StreamNotice notice{stream.key().stream, stream.key().sample, Kind::kQueued,
+                      entry.position,      entry.wait_ms,       entry.num_tokens};
   if (entry.status == "loading") {
     return turn.queue_event(
         stream.request(),
@@ -272,6 +272,7 @@ void Pool::on_notice(Lane& lane, RemoteStream& stream, const ServerEntry& entry,
   if (entry.status == "draining") lane.is_leaving = true;
   if (entry.status == "preempted") notice.kind = Kind::kPreempted;
   if (entry.status == "resumed") notice.kind = Kind::kResumed;
+  if (entry.status == "recomputes") notice.kind = Kind::kRecomputes;
   const bool is_known = entry.status == "queued" || notice.kind != Kind::kQueued;
   if (is_known) turn.queue_event(stream.request(), notice);
 }

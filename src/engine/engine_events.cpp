@@ -49,8 +49,8 @@ void Engine::Impl::queue_notices(const scheduler::StepPlan& plan, Clock::time_po
     notice.sample = key.sample;
     if (!stream.has_gap) outbox.add(key.connection, stream.sink, notice);
   };
-  for (const auto& [key, kind] : plan.notices) {
-    add(key, {.kind = kind});
+  for (const auto& [key, kind, num_tokens] : plan.notices) {
+    add(key, {.kind = kind, .num_tokens = num_tokens});
     if (kind == StreamNotice::Kind::kPreempted) {
       queue.begin(key, now);
     } else {

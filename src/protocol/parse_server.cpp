@@ -113,6 +113,7 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   entry.seed = get<std::uint64_t>(object, "seed").value_or(0);
   entry.position = clamped(object, "position", std::numeric_limits<int>::max());
   entry.wait_ms = clamped(object, "wait_ms_estimate", kMaxTimeoutMs);
+  entry.num_tokens = clamped(object, "num_tokens", std::numeric_limits<int>::max());
   entry.progress_percent = clamped(object, "progress", 100);
   if (get<simdjson::dom::object>(object, "model_info")) {
     entry.model_info_json = find_raw_field(raw, "model_info").value_or("");

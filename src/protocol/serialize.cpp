@@ -159,6 +159,8 @@ void write_entry(const NoticeEntry& entry, JsonWriter& json) {
     json.field("num_prompt", entry.num_prompt);
   } else if (entry.status == "queued") {
     json.field("position", entry.position).field("wait_ms_estimate", entry.wait_ms);
+  } else if (entry.status == "recomputes") {
+    json.field("num_tokens", entry.num_tokens);
   } else if (entry.status == "draining") {
     json.field("deadline_ms", entry.wait_ms);
   }

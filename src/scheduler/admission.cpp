@@ -53,6 +53,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   } else if (sequence.is_preempted && sequence.wants_notices) {
     steps_.making().plan.notices.push_back({sequence.key, StreamNotice::Kind::kResumed});
   }
+  note_recomputed(sequence, match.num_tokens());
   ++steps_.making().plan.num_admissions;
   line_.remove(sequence);
   running_.push_back(&sequence);
@@ -64,6 +65,15 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   plan_row(sequence, num_tokens);
   budget_.spend(missing, num_tokens, cached_first);
   return Admission::kAdmitted;
+}
+
+// Where layers are in one group, only what was evicted for lack of blocks is computed again.
+void Scheduler::note_recomputed(const Sequence& sequence, int num_matched) {
+  if (options_.kv_layout.num_groups == 1 || !sequence.wants_notices) return;
+  const int num_usable = std::min(sequence.num_known, static_cast<int>(num_matchable(sequence)));
+  if (num_usable <= num_matched) return;
+  steps_.making().plan.notices.push_back(
+      {sequence.key, StreamNotice::Kind::kRecomputes, num_usable - num_matched});
 }
 
 bool Scheduler::is_within_total(const Sequence& sequence) const {

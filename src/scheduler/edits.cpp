@@ -102,6 +102,7 @@ void Scheduler::cut(Sequence& sequence, int num_dropped) {
   const int length = sequence.length() - num_dropped;
   sequence.num_backtracked += std::max(0, sequence.num_prompt + sequence.num_emitted - length);
   sequence.tokens.resize(static_cast<std::size_t>(length));
+  sequence.num_known = std::min(sequence.num_known, length);
   sequence.score_place = {};
   sequence.forced_end = std::min(sequence.forced_end, length);
   const int num_prompt = std::min(sequence.num_prompt, length);
@@ -194,6 +195,7 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
   ++parent.num_forks;
   if (parent.status == SequenceStatus::kRunning) index_computed(parent, true);
   sequence->is_fork = true;
+  sequence->num_known = std::max(parent.num_computed, parent.num_known);
   sequence->key = to;
   sequence->share = parent.share;
   sequence->weights_of_adapter = parent.weights_of_adapter;

@@ -221,7 +221,7 @@ void Scheduler::requeue(Sequence& sequence) {
   if (!steps_.is_under_way() || sequence.admission_step != steps_.number()) {
     index_computed(sequence, true);
   }
-  sequence.num_cached_hint = sequence.num_computed;
+  sequence.num_cached_hint = sequence.num_known = sequence.num_computed;
   release(sequence);
   std::erase(running_, &sequence);
   --sequence.account->num_running;

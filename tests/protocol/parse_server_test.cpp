@@ -101,6 +101,11 @@ TEST(ParseServer, ReadsNoticesAndAnswers) {
   EXPECT_EQ(parse(out)[0].status, "accepted");
   EXPECT_EQ(parse(out)[0].seed, notice.seed);
   out.clear();
+  notice.status = "recomputes";
+  notice.num_tokens = 12;
+  serialize_notices({&notice, 1}, out);
+  EXPECT_EQ(parse(out)[0].num_tokens, 12);
+  out.clear();
   serialize_answer(TokensEntry{1, {5, 6}}, out);
   EXPECT_EQ(parse(out)[0].tokens, (std::vector<TokenId>{5, 6}));
   out.clear();

@@ -78,6 +78,7 @@ ENTRIES = [
     'MSG {"stream_id": 1, "status": "accepted", "seed": 1, "model": "demo", "num_prompt": 0}',
     'MSG {"stream_id": 1, "status": "queued", "position": 1, "wait_ms_estimate": 0}',
     'MSG {"stream_id": 1, "status": "preempted"}',
+    'MSG {"stream_id": 1, "status": "recomputes", "num_tokens": 12}',
     'MSG {"stream_id": 1, "status": "draining", "deadline_ms": 30000}',
     'MSG {"stream_id": 1, "tokens": [1]}',
     'MSG {"stream_id": 1, "text": "a"}',

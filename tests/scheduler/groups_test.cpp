@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "counting.h"
@@ -154,7 +155,13 @@ TEST(GroupsTest, ABacktrackGoesOnFromTheLatestPlaceThatAllGroupsHave) {
     SCOPED_TRACE(is_alone);
     const auto driver = make_windowed_driver(std::array{32}, 140, 1024);
     Scheduler& scheduler = driver->scheduler();
-    const StreamKey key = driver->generate(1, counting(0, 600), 400);
+    auto sequence = std::make_unique<Sequence>();
+    sequence->key = {1, 1};
+    sequence->tokens = counting(0, 600);
+    sequence->num_prompt = 600;
+    sequence->params.max_tokens = 400;
+    sequence->wants_notices = true;
+    const StreamKey key = driver->add(std::move(sequence));
     for (int i = 0; i < 12; ++i) ASSERT_TRUE(driver->step());
     ASSERT_GE(driver->outcome(key).tokens.size(), 1U);
     if (!is_alone) {
@@ -167,6 +174,11 @@ TEST(GroupsTest, ABacktrackGoesOnFromTheLatestPlaceThatAllGroupsHave) {
     while (scheduler.sequence(key)->num_computed < 301) ASSERT_TRUE(driver->step());
     // The last token that is kept, and the one after it.
     EXPECT_EQ(scheduler.counters().num_tokens_computed - before, is_alone ? 2 : 301);
+    ASSERT_EQ(driver->notices().size(), is_alone ? 0U : 1U);
+    if (!is_alone) {
+      EXPECT_EQ(driver->notices()[0].kind, StreamNotice::Kind::kRecomputes);
+      EXPECT_EQ(driver->notices()[0].num_tokens, 299);
+    }
     driver->run();
     const auto wanted = tokens_after(joined(counting(0, 300), counting(7000, 1)), 399);
     EXPECT_EQ(driver->outcome(key).tokens, joined(counting(7000, 1), wanted));

@@ -246,7 +246,7 @@ TEST_P(StreamEndTest, PreemptedStreamsKeepTheirCheckersAndMinTokens) {
   // Preempted, resumed, in turns, of those that asked, and all have been resumed.
   ASSERT_FALSE(d.notices().empty());
   std::map<StreamId, bool> is_out;
-  for (const auto& [key, kind] : d.notices()) {
+  for (const auto& [key, kind, num_tokens] : d.notices()) {
     EXPECT_EQ(key.stream % 2, 0);
     EXPECT_EQ(kind == StreamNotice::Kind::kPreempted, !is_out[key.stream]);
     is_out[key.stream] = kind == StreamNotice::Kind::kPreempted;

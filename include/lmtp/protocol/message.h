@@ -251,12 +251,14 @@ struct TokenEntry {
 struct NoticeEntry {
   StreamId stream_id = 0;
   std::optional<int> index = {};
-  std::string_view status;   // "accepted", "queued", "preempted", "resumed", "draining", "moved"
+  // "accepted", "queued", "preempted", "resumed", "recomputes", "draining", "moved"
+  std::string_view status;
   std::uint64_t seed = 0;    // accepted
   std::string model = {};    // accepted
   int num_prompt = 0;        // accepted
   int position = 0;          // queued
   std::int64_t wait_ms = 0;  // queued: wait_ms_estimate; draining: deadline_ms
+  int num_tokens = 0;        // recomputes
 };
 
 // What a stream's controller has written: an entry of a MSG array.
@@ -324,6 +326,7 @@ struct ServerEntry {
   std::uint64_t seed = 0;  // of status "accepted"
   int position = 0;        // of status "queued"
   int wait_ms = 0;         // as well: wait_ms_estimate
+  int num_tokens = 0;      // of status "recomputes"
   int progress_percent = 0;
   std::string model_info_json;       // empty: none
   std::string controller_json = {};  // of a stream's controller, or the answer to CONTROLLER

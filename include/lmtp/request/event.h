@@ -58,8 +58,9 @@ struct LoadingNotice {
 
 // What happens to a stream whose request asked for notices.
 struct StreamNotice {
-  // kMoved: a balancer goes on with it at another server.
-  enum class Kind { kQueued, kPreempted, kResumed, kDraining, kMoved };
+  // kMoved: a balancer goes on with it at another server. kRecomputes: it runs again, or as a fork,
+  // from before where it was, since blocks that windows had passed are gone.
+  enum class Kind { kQueued, kPreempted, kResumed, kRecomputes, kDraining, kMoved };
 
   StreamId stream_id = 0;
   int sample = 0;  // StreamKey::sample
@@ -67,6 +68,7 @@ struct StreamNotice {
   int position = 0;  // kQueued: 1 is next
   // kQueued: until it is likely to begin; kDraining: until it is ended where it has not by itself.
   std::int64_t wait_ms = 0;
+  int num_tokens = 0;  // kRecomputes: that were computed before, and are computed once more
 };
 
 // The answer to RequestKind::kAwaitModel, and the last event of that key.

@@ -198,6 +198,7 @@ class Scheduler final : private WaitingLine::Host {
 
   Admission admit(Sequence& sequence) override;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
+  void note_recomputed(const Sequence& sequence, int num_matched);
   bool is_within_total(const Sequence& sequence) const;
   bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
             int num_freed = 0) const;

@@ -123,7 +123,8 @@ struct AdmittedSequence {
 // A sequence that asks for notices, and what this plan did to it.
 struct SequenceNotice {
   StreamKey key;
-  StreamNotice::Kind kind = StreamNotice::Kind::kPreempted;  // or kResumed
+  StreamNotice::Kind kind = StreamNotice::Kind::kPreempted;  // or kResumed, kRecomputes
+  int num_tokens = 0;                                        // StreamNotice's
 };
 
 struct StepPlan {

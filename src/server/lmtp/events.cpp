@@ -23,6 +23,8 @@ std::string_view status_of(StreamNotice::Kind kind) {
       return "preempted";
     case StreamNotice::Kind::kResumed:
       return "resumed";
+    case StreamNotice::Kind::kRecomputes:
+      return "recomputes";
     case StreamNotice::Kind::kMoved:
       return "moved";
     case StreamNotice::Kind::kDraining:
@@ -84,6 +86,7 @@ class EventMessages {
     entry.status = status_of(event.kind);
     entry.position = event.position;
     entry.wait_ms = event.wait_ms;
+    entry.num_tokens = event.num_tokens;
   }
 
   void add(const ModelReady& event) {
