@@ -12,7 +12,7 @@ constexpr std::size_t kErrorBytesMax = 500;
 
 // The library's own limits, in its units: a grammar that needs more is refused, or its stream ends.
 constexpr llg::ParserLimits kLimits{
-    .max_items_in_row = 1'000,        // Earley items at one byte
+    .max_items_in_row = 2'000,        // Earley items at one byte; time goes by their square
     .initial_lexer_fuel = 1'000'000,  // of building the lexer: some 20 ms
     .step_lexer_fuel = 200'000,       // of one mask: some 15 ms
     .step_max_items = 50'000,         // of one mask: some 3 ms

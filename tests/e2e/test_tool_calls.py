@@ -167,6 +167,35 @@ def test_a_schema_that_cannot_be_kept_is_refused_where_it_is_strict(chat):
         chat("<tool_call>", tools=tools)
 
 
+@pytest.mark.parametrize("form", ["qwen3_coder", "olmo3"])
+def test_strict_tools_of_pydantic_are_kept_in_tags_and_as_python(model, form):
+    """Optional[Literal], definitions, a tree; what a form cannot keep is refused."""
+    reference = {"$ref": "#/$defs/Node"}
+    node = {"type": "object", "properties": {"unit": {"enum": ["C", "F"]},
+            "below": {"anyOf": [reference, {"type": "null"}]}}, "required": ["unit", "below"],
+            "additionalProperties": False}  # fmt: skip
+    level = {"anyOf": [{"type": "string", "enum": ["low", "high"]}, {"type": "null"}]}
+    schema = {"type": "object", "properties": {"level": level, "tree": reference},
+              "required": ["level", "tree"], "additionalProperties": False,
+              "$defs": {"Node": node}}  # fmt: skip
+    function = {"name": "ask", "parameters": schema, "strict": True}
+    asked = {"model": "model", "messages": ASK, "seed": 4, "max_completion_tokens": 300,
+             "tools": [{"type": "function", "function": function}], "tool_choice": "required",
+             "parallel_tool_calls": False,
+             "logit_bias": {str(model[1]["<think>"]): -100}}  # fmt: skip
+    with LmtpServe(model[0], "--kv-cache", "64MiB", "--tool-call-format", form) as server:
+        url = f"http://{server.endpoint}/v1"
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            (choice,) = client.chat.completions.create(**asked).choices
+            arguments = json.loads(choice.message.tool_calls[0].function.arguments)
+            assert arguments["level"] in ("low", "high", None)
+            while arguments := arguments.get("tree") or arguments.get("below"):
+                assert set(arguments) == {"unit", "below"} and arguments["unit"] in ("C", "F")
+            schema["anyOf"] = [{"required": ["level"]}, {"required": ["tree"]}]
+            with pytest.raises(openai.BadRequestError, match="'ask' is strict.*allowed are"):
+                client.chat.completions.create(**asked)
+
+
 @pytest.fixture
 def generate(server, model):
     """The entries of an LMTP stream of the same chat."""

@@ -13,7 +13,9 @@
 
 #include "generation/call_grammar.h"
 #include "generation/reply_plan.h"
+#include "generation/schema_reading.h"
 #include "lmtp/base/json.h"
+#include "lmtp/text/call_writer.h"
 #include "support/constraint_driver.h"
 
 namespace lmtp::server {
@@ -22,6 +24,7 @@ namespace {
 using constraint::GrammarCompiler;
 using text::CallLayout;
 using Choice = OfferedTools::Choice;
+using Calls = std::vector<text::WrittenCall>;
 
 CallLayout hermes_layout() {
   return {.opening = "<tool_call>",
@@ -81,7 +84,9 @@ class Turns {
 
   // As an intake does it.
   Result<constraint::ConstrainedStream> begin(const ReplyWishes& wishes) {
-    ReplyPlan plan = plan_reply(model_, "", wishes);
+    auto planned = plan_reply(model_, "", wishes);
+    if (!planned) return planned.error();
+    ReplyPlan& plan = *planned;
     num_tried_ = num_compiled_ = 0;
     auto compiled = compile(*plan.grammar);
     while (plan.retry != nullptr) {
@@ -214,6 +219,189 @@ TEST(CallGrammars, WhatATurnHasFoundOutIsKnownInTheNext) {
   const auto refused = turns.begin({.tools = strict});
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("Unsatisfiable"), std::string::npos);
+}
+
+CallLayout python_layout() {
+  return {.opening = "<call>",
+          .section_begin = "<call>[",
+          .separator = ", ",
+          .section_end = "]</call>",
+          .name_end = "(",
+          .call_end = ")",
+          .arguments = CallLayout::Arguments::kPython};
+}
+
+CallLayout gemma_layout() {
+  return {.opening = "<call>",
+          .call_begin = "<call>call:",
+          .call_end = "</call>",
+          .arguments = CallLayout::Arguments::kLoose,
+          .string_quote = "<esc>"};
+}
+
+// Whether a strict tool of that schema is taken, or why not.
+std::string refusal_of(const CallLayout& layout, const std::string& schema) {
+  OfferedTools tools{.functions = {{"odd", schema_of(schema)}}};
+  tools.functions.front().is_strict = true;
+  const auto strict = Turns(layout).begin({.tools = tools});
+  return strict.ok() ? std::string() : strict.error().message;
+}
+
+std::string call_with_a(const CallLayout& layout, const std::string& value) {
+  return text::write_calls(layout, {{"odd", "1", {{"a", *parse_ordered_json(value, "")}}}});
+}
+
+// How much of a call with such an argument may be written.
+std::string written_argument(const CallLayout& layout, const std::string& schema,
+                             const std::string& value) {
+  Turns turns(layout);
+  const OfferedTools tools{.functions = {{"odd", schema_of(schema)}}};
+  std::string written = turns.written(tools, call_with_a(layout, value));
+  EXPECT_LT(turns.grammar().text.size(), std::size_t{2} << 20);
+  return written;
+}
+bool may_write(const CallLayout& layout, const std::string& schema, const std::string& value) {
+  return written_argument(layout, schema, value) == call_with_a(layout, value);
+}
+
+std::string with_a(const std::string& schema, const std::string& definitions) {
+  return R"({"type": "object", "properties": {"a": )" + schema +
+         R"(}, "required": ["a"], "$defs": {)" + definitions + "}}";
+}
+
+std::string numbered(const char* pattern, int num) {
+  std::string all;
+  for (int i = 0; i < num; ++i) {
+    std::string one = pattern;
+    for (const auto& [mark, number] : {std::pair{"@", i}, std::pair{"%", i + 1}}) {
+      for (auto at = one.find(mark); at != std::string::npos; at = one.find(mark)) {
+        one.replace(at, 1, std::to_string(number));
+      }
+    }
+    all += (i > 0 ? "," : "") + one;
+  }
+  return all;
+}
+
+// References that go round or branch, schemas of whatever size: each is written in bounded time and
+// space, as what it means or as any value.
+TEST(CallGrammars, HostileSchemasAreFollowedWithinBounds) {
+  const char* kTwice = R"("d@": {"anyOf": [{"$ref": "#/$defs/d%"}, {"$ref": "#/$defs/d%"}]})";
+  const char* kObjects = R"("d@": {"type": "object", "additionalProperties": false,
+      "properties": {"l": {"$ref": "#/$defs/d%"}, "r": {"$ref": "#/$defs/d%"}}})";
+  const std::string ref = R"({"$ref": "#/$defs/d0"})";
+  struct Case {
+    std::string schema;
+    bool is_integer;  // else it is any value, and refused where it is strict
+  };
+  const std::vector<Case> cases = {
+      {with_a(ref, R"("d0": {"$ref": "#/$defs/d0"})"), false},
+      {with_a(ref, R"("d0": {"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "integer"}]})"), true},
+      {with_a(ref, R"("d0": {"allOf": [{"$ref": "#/$defs/d0"}]})"), false},
+      {with_a(ref, R"("d0": {"$ref": "#/$defs/d1"}, "d1": {"$ref": "#/$defs/d0"})"), false},
+      {with_a(ref, R"("d0": {"anyOf": [{"$ref": "#/$defs/d1"}, {"type": "integer"}]},
+                      "d1": {"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "integer"}]})"),
+       true},
+      {with_a(ref, numbered(kTwice, 40) + R"(, "d40": {"type": "integer"})"), true},
+      {with_a(ref, numbered(kTwice, 5000) + R"(, "d5000": {"type": "integer"})"), false},
+      {with_a(R"({"$ref": "#/$defs/nowhere"})", ""), false},
+      {with_a(R"({"anyOf": [)" + numbered(R"({"type": "integer", "minimum": @})", 5) + "]}", ""),
+       true},
+  };
+  for (const CallLayout& layout : {coder_layout(), python_layout(), gemma_layout()}) {
+    for (const Case& row : cases) {
+      SCOPED_TRACE(row.schema.substr(0, 200));
+      EXPECT_TRUE(may_write(layout, row.schema, "7"));
+      EXPECT_EQ(may_write(layout, row.schema, R"("x")"), !row.is_integer);
+      const std::string refusal = refusal_of(layout, row.schema);
+      EXPECT_EQ(refusal.empty(), row.is_integer) << refusal;
+      EXPECT_EQ(refusal.find("allowed are") == std::string::npos, row.is_integer);
+    }
+    // A record in a record, 40 deep.
+    const std::string nested = with_a(ref, numbered(kObjects, 40) + R"(, "d40": {"type": "null"})");
+    EXPECT_TRUE(may_write(layout, nested, R"({"l": {"r": {"l": {}}}})"));
+    EXPECT_FALSE(may_write(layout, nested, R"({"l": {"r": {"l": 1}}})"));
+  }
+}
+
+TEST(CallGrammars, ThousandsOfParametersWithLargeDefinitionsAreAnyValueBeyondABudget) {
+  const std::string large = R"("big": {"type": "object", "required": ["p0"], "properties": {)" +
+                            numbered(R"("p@": {"type": "integer", "minimum": @})", 400) + "}}";
+  const std::string listed = R"("d": {"enum": [")" + std::string(100'000, 'x') + R"(", "y"]})";
+  constexpr int kNum = 2000;
+  const auto of = [&](const char* one, const std::string& definitions) {
+    return R"({"type": "object", "properties": {"a": {"type": "integer"},)" + numbered(one, kNum) +
+           R"(}, "required": ["a",)" + numbered(R"("q@")", kNum) + R"(], "$defs": {)" +
+           definitions + "}}";
+  };
+  const std::string lists =
+      of(R"("q@": {"type": "array", "items": {"$ref": "#/$defs/big"}})", large);
+  for (const std::string& schema :
+       {lists, of(R"("q@": {"$ref": "#/$defs/big"})", large),
+        of(R"("q@": {"$ref": "#/$defs/d"})", listed),
+        of(R"("q@": {"type": "array", "items": {"$ref": "#/$defs/d"}})", listed)}) {
+    for (const CallLayout& layout : {coder_layout(), python_layout(), gemma_layout()}) {
+      EXPECT_NE(written_argument(layout, schema, "7").find('7'), std::string::npos);
+      EXPECT_EQ(written_argument(layout, schema, R"("x")").find('x'), std::string::npos)
+          << "the first ones are followed";
+    }
+  }
+  // The rest is any value, and the log says so; a strict one is refused.
+  const OfferedTools tools{.functions = {{"odd", schema_of(lists)}}};
+  const auto written = make_call_grammar({.calls = {coder_layout()}}, tools, nullptr);
+  EXPECT_EQ(written.cut, std::vector<std::string>{"odd"});
+  EXPECT_NE(refusal_of(coder_layout(), lists).find("strict: false"), std::string::npos);
+}
+
+// 10,000 levels are no JSON that is read.
+TEST(CallGrammars, ASchemaThatIsTooDeepIsOfNoParameters) {
+  std::string deep;
+  for (int i = 0; i < 10'000; ++i) deep += R"({"type":"array","items":)";
+  deep += "{}" + std::string(10'000, '}');
+  OfferedTools tools{.functions = {{"odd", R"({"properties":{"a":)" + deep + "}}"}}};
+  const std::string call = "<tool_call>\n<function=odd>\n</function>\n</tool_call>";
+  EXPECT_EQ(Turns(coder_layout()).written(tools, call), call);
+}
+
+OfferedFunction wide_function(int num) {
+  return {"wide", schema_of(with_a(R"({"type": "object", "additionalProperties": false,
+                                       "properties": {)" +
+                                       numbered(R"("p@": {"type": "integer"})", num) + "}}",
+                                   ""))};
+}
+
+// Any of them may come first.
+TEST(CallGrammars, AsManyMembersAsMayBeLeftOutAreKeptOneLevelDown) {
+  for (const int num : {300, static_cast<int>(kOptionalMembersMax)}) {
+    const OfferedTools tools{.functions = {wide_function(num)}, .choice = Choice::kRequired};
+    for (const CallLayout& layout :
+         {hermes_layout(), coder_layout(), python_layout(), gemma_layout()}) {
+      const auto write = [&](const char* json) {
+        return text::write_calls(layout, {{"wide", "1", *parse_ordered_json(json, "")}});
+      };
+      Turns turns(layout);
+      const std::string right = write(R"({"a": {"p7": 1, "p299": 2}})");
+      EXPECT_EQ(turns.written(tools, right), right) << num;
+      const std::string wrong = write(R"({"a": {"p299": 2, "p7": 1}})");
+      EXPECT_LT(turns.written(tools, wrong).size(), wrong.size()) << num;
+    }
+  }
+}
+
+// What read_tools() has found to be too many.
+TEST(CallGrammars, MoreMembersAreAnyArguments) {
+  OfferedTools tools{
+      .functions = {{"odd", schema_of(R"({"properties": {)" +
+                                      numbered(R"("p@": {"type": "integer"})", 5000) + "}}")}}};
+  tools.functions.front().is_loose = true;
+  for (const CallLayout& layout :
+       {hermes_layout(), coder_layout(), python_layout(), gemma_layout()}) {
+    const Calls calls = {{"odd", "1", *parse_ordered_json(R"({"p4999": 1, "p7": [2]})", "")}};
+    const std::string text = text::write_calls(layout, calls);
+    Turns turns(layout);
+    EXPECT_EQ(turns.written(tools, text), text);
+    EXPECT_EQ(turns.called(text), R"(odd{"p4999": 1, "p7": [2]})");
+  }
 }
 
 // A compiler that takes no more than that many bytes.

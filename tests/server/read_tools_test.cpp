@@ -73,6 +73,16 @@ TEST(ToolCalls, ASchemaThatNothingMeetsIsAnyObjectUnlessACallIsPromised) {
             "required": ["a"]})"}) {
     EXPECT_TRUE(tools_of(fields(schema, forced)).ok()) << schema;
   }
+  // Any of so many may come first, be it in a branch.
+  for (const int num : {116, 117}) {
+    std::string members = R"("b":1)";
+    for (int i = 1; i < num; ++i) members += ",\"p" + std::to_string(i) + "\":{}";
+    const std::string branch = R"({"properties": {)" + members + "}}";
+    std::string wide = R"({"properties": {"a": {"anyOf": [)" + branch;
+    wide += "," + branch + "," + branch + "]}}}";
+    EXPECT_EQ(tools_of(fields(wide))->functions[0].is_loose, num > 116);
+    EXPECT_EQ(tools_of(fields(wide, forced)).ok(), num == 116);
+  }
   const std::string text(kMaxGrammarBytes, 'a');
   EXPECT_TRUE(tools_of(fields(R"({"const": ")" + text + "\"}"))->functions[0].is_loose);
 }

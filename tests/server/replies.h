@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <set>
 #include <string>
@@ -121,11 +122,17 @@ class Replies {
     layout_ = std::make_shared<const ReplyLayout>(std::move(layout));
     registry::ReadyModel model{"m", {}, model_tokenizer(), Error{}};
     model.reply_layout = layout_;
-    plan_ = plan_reply(model, prompt, wishes);
+    auto plan = plan_reply(model, prompt, wishes);
+    if (plan) {
+      plan_ = *std::move(plan);
+    } else {
+      refusal_ = plan.error();
+    }
   }
 
   // What is compiled, as an intake does it.
   Result<constraint::ConstrainedStream> stream() {
+    if (refusal_) return *refusal_;
     auto compiled = constraint::testing::compile(streams_.compiler(),
                                                  {plan_.grammar->kind, plan_.grammar->text});
     while (plan_.retry != nullptr) {
@@ -192,6 +199,7 @@ class Replies {
   constraint::testing::Streams streams_{model_tokenizer()};
   std::shared_ptr<const ReplyLayout> layout_;
   ReplyPlan plan_;
+  std::optional<Error> refusal_;
 };
 
 // As Replies::read() shows them.

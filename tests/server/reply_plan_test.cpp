@@ -113,6 +113,17 @@ TEST(ReplyPlan, ALineMayBeEmptyWhereThereAreNoArguments) {
   }
 }
 
+TEST(ReplyPlan, PythonsTextsMayHaveEscapes) {
+  for (const Form& form : forms()) {
+    if (form.calls.arguments != CallLayout::Arguments::kPython) continue;
+    SCOPED_TRACE(form.name);
+    std::string one = form.written(kOne);
+    one.replace(one.find("Rome (I)"), 8, R"(R\u00f6m \ud83d\ude00\n\ud83d \u12)");
+    EXPECT_EQ(Replies(form.reply, {.tools = some_tools()}).read(one, 2),
+              "{weather {\"city\": \"R\u00f6m \U0001f600\\n\\\\ud83d \\\\u12\", \"days\": 3}}");
+  }
+}
+
 // As MiniCPM5 writes a text that has what XML would escape.
 TEST(ReplyPlan, ATextMayStandInACharacterDataSection) {
   for (const Form& form : forms()) {
@@ -120,7 +131,10 @@ TEST(ReplyPlan, ATextMayStandInACharacterDataSection) {
     const auto read = [&](const std::string& city) {
       std::string one = form.written(kOne);
       one.replace(one.find("Rome (I)"), 8, city);
-      return Replies(form.reply, {.tools = some_tools()}).read(one, 1);
+      Replies replies(form.reply, {.tools = some_tools()});
+      bool ends = false;
+      EXPECT_EQ(replies.written(one, ends), one) << "a model may";
+      return replies.read(one, 1);
     };
     EXPECT_EQ(read("<![CDATA[<b></param> ]]]]>"),
               R"({weather {"city": "<b></param> ]]", "days": 3}})");
@@ -171,6 +185,132 @@ TEST(ReplyPlan, ListedValuesAndBoundsAreKeptInEachForm) {
          {R"({"days": 3, "level": 5, "unit": 1})", R"({"days": 1, "level": 7, "unit": 1})"}) {
       const std::string text = form.written(call(wrong));
       EXPECT_NE(replies.written(text, ends), text);
+    }
+  }
+}
+
+Calls weather_calls(const char* arguments) {
+  return {{"weather", "abc123456", *parse_ordered_json(arguments, "")}};
+}
+
+struct Rights {
+  std::string schema;
+  std::vector<const char*> right;
+  std::vector<const char*> wrong;
+};
+
+// What strict tools of clients have.
+const std::vector<Rights>& strict_schemas() {
+  static const std::vector<Rights> schemas = {
+      // Definitions, bases, values that may be null.
+      {R"({"type": "object", "required": ["level"], "allOf": [{"$ref": "#/$defs/base"}],
+           "properties": {"level": {"$ref": "#/$defs/level"}},
+           "$defs": {"base": {"type": "object", "properties": {
+                       "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+                       "required": ["days"]},
+                     "level": {"enum": ["low", "high"]}}})",
+       {R"({"days": null, "level": "low"})", R"({"days": 20, "level": "high"})"},
+       {R"({"days": "x", "level": "low"})", R"({"days": 1, "level": "mid"})",
+        R"({"days": true, "level": "low"})", R"({"days": 1})"}},
+      // Optional[Literal["low", "high"]] as pydantic and zod write it.
+      {R"({"type": "object", "required": ["a", "b"], "properties": {
+           "a": {"anyOf": [{"type": "string", "enum": ["low", "high"]}, {"type": "null"}]},
+           "b": {"type": ["string", "null"], "enum": ["low", "high", null]}}})",
+       {R"({"a": "low", "b": null})", R"({"a": null, "b": "high"})"},
+       {R"({"a": "lo", "b": null})", R"({"a": 1, "b": null})", R"({"a": null, "b": "mid"})"}},
+      // A format is no reason to refuse what can be met.
+      {R"({"type": "object", "required": ["at"], "properties": {
+           "at": {"type": "string", "format": "date"}, "n": {"type": ["integer", "null"]}}})",
+       {R"({"at": "2024-02-28", "n": null})", R"({"at": "2024-02-28", "n": 7})"},
+       {R"({"n": 7})"}},
+      // A tree, records, a list of so many.
+      {R"({"type": "object", "required": ["tree", "more", "few"], "properties": {
+           "tree": {"$ref": "#/$defs/node"}, "more": {"type": "array",
+             "items": {"type": "object", "additionalProperties": false, "required": ["x"],
+                       "properties": {"x": {"type": "number"}, "y": {"type": "boolean"}}}},
+           "few": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "integer"}}},
+           "$defs": {"node": {"type": "object", "additionalProperties": false,
+             "properties": {"v": {"enum": [1, 2]}, "l": {"type": "array",
+               "items": {"$ref": "#/$defs/node"}}}, "required": ["v", "l"]}}})",
+       {R"({"tree": {"v": 1, "l": [{"v": 2, "l": []}]}, "more": [{"x": 1.5}], "few": [1]})",
+        R"({"tree": {"v": 1, "l": []}, "more": [], "few": [1, 2]})"},
+       {R"({"tree": {"v": 1, "l": [{"v": 3, "l": []}]}, "more": [], "few": [1]})",
+        R"({"tree": {"v": 1, "l": [{"v": 1}]}, "more": [], "few": [1]})",
+        R"({"tree": {"v": 1, "l": []}, "more": [{"y": 1}], "few": [1]})",
+        R"({"tree": {"v": 1, "l": []}, "more": [], "few": []})",
+        R"({"tree": {"v": 1, "l": []}, "more": [], "few": [1, 2, 3]})"}},
+      // A reference to the whole.
+      {R"({"type": "object", "required": ["v"], "additionalProperties": false,
+           "properties": {"v": {"type": "integer"}, "l": {"type": "array", "items": {
+             "$ref": "#"}}}})",
+       {R"({"v": 1, "l": [{"v": 2, "l": []}]})"},
+       {R"({"v": 1, "l": [{"v": []}]})", R"({"v": 1, "l": [1]})"}},
+  };
+  return schemas;
+}
+
+TEST(ReplyPlan, UnionsAndReferencesAreKeptInEachForm) {
+  for (const Rights& rights : strict_schemas()) {
+    OfferedTools tools{.functions = {{"weather", rights.schema}}, .choice = Choice::kRequired};
+    tools.functions.front().is_strict = true;
+    for (const Form& form : forms()) {
+      SCOPED_TRACE(form.name + rights.schema);
+      Replies replies(form.reply, {.tools = tools});
+      bool ends = false;
+      for (const char* right : rights.right) {
+        const Calls calls = weather_calls(right);
+        const std::string text = form.written(calls);
+        EXPECT_EQ(replies.written(text, ends), text);
+        EXPECT_EQ(replies.read(text, 3), shown_calls(calls));
+      }
+      for (const char* wrong : rights.wrong) {
+        const std::string text = form.written(weather_calls(wrong));
+        EXPECT_NE(replies.written(text, ends), text);
+      }
+    }
+  }
+}
+
+TEST(ReplyPlan, AStrictSchemaThatAFormCannotKeepIsRefused) {
+  for (const char* schema :
+       {R"({"type": "object", "properties": {"city": {"type": "string", "pattern": "^a+$"}},
+            "required": ["city"], "additionalProperties": false})",
+        R"({"type": "object", "anyOf": [
+              {"properties": {"city": {"type": "string"}}, "required": ["city"]},
+              {"properties": {"days": {"type": "integer"}}, "required": ["days"]}]})"}) {
+    const bool has_pattern = std::string_view(schema).find("pattern") != std::string_view::npos;
+    OfferedTools tools{.functions = {{"weather", schema}}};
+    for (const Form& form : forms()) {
+      SCOPED_TRACE(form.name);
+      const bool is_kept = std::ranges::all_of(form.reply.calls, [&](const CallLayout& calls) {
+        return calls.arguments == CallLayout::Arguments::kJson ||
+               (has_pattern && calls.arguments == CallLayout::Arguments::kPython);
+      });
+      tools.functions.front().is_strict = true;
+      const auto strict = Replies(form.reply, {.tools = tools}).stream();
+      EXPECT_EQ(strict.ok(), is_kept);
+      if (!strict.ok()) {
+        EXPECT_TRUE(strict.error().message.starts_with("tools: 'weather' is strict"));
+      }
+      tools.functions.front().is_strict = false;
+      bool ends = false;
+      const std::string text = form.written(weather_calls(R"({"city": "aa"})"));
+      EXPECT_EQ(Replies(form.reply, {.tools = tools}).written(text, ends), text);
+    }
+  }
+}
+
+TEST(ReplyPlan, WhatIsNoValueOfAnotherTypeIsAString) {
+  const OfferedTools tools{.functions = {{"weather", R"({"type": "object", "properties": {
+      "city": {"type": ["string", "null"]}}, "required": ["city"]})"}}};
+  for (const Form& form : forms()) {
+    if (form.calls.arguments != CallLayout::Arguments::kTagged) continue;
+    if (!form.calls.string_name_end.empty()) continue;
+    SCOPED_TRACE(form.name);
+    for (const char* city : {R"({"city": "3"})", R"({"city": null})", R"({"city": "Rome"})"}) {
+      const Calls calls = weather_calls(city);
+      EXPECT_EQ(Replies(form.reply, {.tools = tools}).read(form.written(calls), 2),
+                shown_calls(calls));
     }
   }
 }

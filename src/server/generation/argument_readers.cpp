@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "call_grammar.h"
 #include "lmtp/base/json.h"
+#include "tool_schema.h"
 
 namespace lmtp::server {
 namespace {
@@ -112,8 +112,9 @@ class TaggedReader final : public ArgumentReader {
     const std::string name = held.substr(at, end - at);
     const auto found = std::ranges::find(parameters_, name, &Parameter::name);
     const bool is_known = found != parameters_.end();
-    is_text_ = as_text < as_json || (text_end.empty() && is_known && found->is_text);
-    is_json_ = !is_text_ && (!text_end.empty() || (is_known && found->is_json));
+    is_text_ = as_text < as_json || (text_end.empty() && is_known && found->is_text());
+    is_json_ = !is_text_ && (!text_end.empty() || (is_known && found->is_json()));
+    types_ = is_known ? found->types : kAnyType;
     held.erase(0, end + (as_text < as_json ? text_end : layout_.argument_name_end).size());
     json += num_arguments_++ > 0 ? ", " : "";
     append_json_string(name, json);
@@ -146,8 +147,8 @@ class TaggedReader final : public ArgumentReader {
       return false;
     }
     if (!is_text_ && !is_json_) {
-      is_text_ =
-          !nlohmann::json::accept(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(end));
+      const std::string_view value = std::string_view(held).substr(0, end);
+      is_text_ = !nlohmann::json::accept(value) || (type_of_json(value) & types_) == 0;
       if (is_text_) json += '"';
     }
     append(std::string_view(held).substr(0, end), json);
@@ -174,6 +175,7 @@ class TaggedReader final : public ArgumentReader {
   bool in_value_ = false;
   bool is_text_ = false;
   bool is_json_ = false;
+  JsonTypes types_ = kAnyType;  // of the value
 };
 
 // Values that Python or Gemma write, as JSON.
@@ -248,6 +250,7 @@ class Literals {
         text += byte;
         continue;
       }
+      if (unicode(text)) continue;
       const char escaped = text_[++at_];
       constexpr std::string_view kLetters = "nrtbf";
       constexpr std::string_view kBytes = "\n\r\t\b\f";
@@ -258,6 +261,24 @@ class Literals {
         if (escaped != '\\' && escaped != '\'' && escaped != '"' && escaped != '/') text += '\\';
         text += escaped;
       }
+    }
+    return false;
+  }
+
+  // One of \uXXXX, or two that are one character; at_ ends at its last byte.
+  bool unicode(std::string& text) {
+    constexpr std::size_t kBytes = 6;
+    for (const std::size_t size : {2 * kBytes, kBytes}) {
+      const std::string_view escaped = text_.substr(at_, size);
+      if (escaped.size() < size || escaped[1] != 'u' ||
+          (size > kBytes && !escaped.substr(kBytes).starts_with("\\u"))) {
+        continue;
+      }
+      const auto read = nlohmann::json::parse("\"" + std::string(escaped) + "\"", nullptr, false);
+      if (!read.is_string()) continue;
+      text += read.get_ref<const std::string&>();
+      at_ += size - 1;
+      return true;
     }
     return false;
   }

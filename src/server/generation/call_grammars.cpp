@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "call_grammar.h"
+#include "lark_rules.h"
 #include "lmtp/base/json.h"
 #include "unknown_keys.h"
 
@@ -29,8 +30,15 @@ CallGrammars::CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, Offe
       triggers_(std::move(triggers)),
       all_(written()) {}
 
-Grammar CallGrammars::written() const {
-  Grammar grammar = make_call_grammar(*layout_, tools_, tokenizer_.get());
+Grammar CallGrammars::written() {
+  CallGrammar written = make_call_grammar(*layout_, tools_, tokenizer_.get());
+  unkept_ = std::move(written.unkept);
+  if (written.cut.size() > kLoggedMax) written.cut.resize(kLoggedMax);
+  log_once(
+      "tools: the schemas of these are too long to be followed in the form of this model's calls, "
+      "and what is left of them is any value:",
+      written.cut);
+  Grammar grammar = std::move(written.grammar);
   grammar.triggers = triggers_;
   for (const OfferedFunction& function : tools_.functions) {  // no stand-in is both one's
     if (function.is_strict) grammar.text += "// strict: " + function.name + "\n";

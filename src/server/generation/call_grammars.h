@@ -29,13 +29,15 @@ class CallGrammars final : public GrammarRetry {
 
   // The first to compile.
   Grammar grammar() const;
+  // A strict function whose schema the form of calls does not keep; empty: there is none.
+  const std::string& unkept() const { return unkept_; }
   std::optional<Grammar> next(bool has_compiled) override;
 
  private:
   using Clock = runtime::Clock;
   enum class Stage { kAll, kEach, kSome, kNames, kNothing };
 
-  Grammar written() const;
+  Grammar written();
   void loosen(OfferedFunction& function);
   Grammar loosened();
   Grammar each();
@@ -49,6 +51,7 @@ class CallGrammars final : public GrammarRetry {
   const std::optional<Grammar> content_;
   const std::optional<GrammarTriggers> triggers_;
   const Clock::time_point begin_ = Clock::now();
+  std::string unkept_;
   const Grammar all_;
   Grammar last_;  // that was given out
   Stage stage_ = Stage::kAll;

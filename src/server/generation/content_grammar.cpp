@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "call_grammar.h"
+#include "lark_rules.h"
 #include "lmtp/base/json.h"
 #include "lmtp/constraint/gbnf.h"
 

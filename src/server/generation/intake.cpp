@@ -127,13 +127,18 @@ Intake::Progress Intake::advance(const Requester& from) {
     if (grammar_ == nullptr) return compile_later(from);
     const bool is_of_grammar =
         (*grammar_)->ok() || (*grammar_)->error().code == ErrorCode::kInvalid;
-    if ((*encoded_)->retry != nullptr && is_of_grammar) {
-      if (auto other = (*encoded_)->retry->next((*grammar_)->ok())) {
-        needs_.grammar = std::move(other);
+    const bool is_found = is_first_grammar_ && (*grammar_)->ok();
+    if ((*encoded_)->retry != nullptr && is_of_grammar && !is_found) {
+      if (!retried_) return retry_later(from);
+      auto other = *std::exchange(retried_, std::nullopt);
+      if (!other) return refused(other.error());
+      if (*other) {
+        needs_.grammar = *std::move(*other);
+        is_first_grammar_ = false;
         return compile_later(from);
       }
-      (*encoded_)->retry.reset();
     }
+    (*encoded_)->retry.reset();
     if (!**grammar_) return refused(about_grammar((*grammar_)->error()));
   }
   if (needs_.controller) {
@@ -181,17 +186,32 @@ Result<void> Intake::hand_over(const Requester& from) {
   return {};
 }
 
-Intake::Progress Intake::encode_later(const Requester& from) {
+// On the encoder's thread.
+Intake::Progress Intake::work_later(const Requester& from, std::function<void(Intake&)> work) {
   if (const auto taken = hand_over(from); !taken) return refused(taken.error());
-  auto job = [weak = weak_from_this(), sink = from.sink,
+  auto job = [work = std::move(work), weak = weak_from_this(), sink = from.sink,
               event = ModelReady{from.key.stream, encoding_}] {
     const auto kept = weak.lock();
     if (kept == nullptr) return;  // dropped
-    kept->encoded_ = guarded([&] { return kept->encode_all(*kept->model_); });
+    work(*kept);
     tell_ready(*sink, event);
   };
   if (encoder_.submit(share_of(from.caller.get(), from.key.connection), std::move(job))) return {};
   return refused(overloaded("long texts wait to be read"));
+}
+
+Intake::Progress Intake::encode_later(const Requester& from) {
+  return work_later(from, [](Intake& self) {
+    self.encoded_ = guarded([&] { return self.encode_all(*self.model_); });
+  });
+}
+
+Intake::Progress Intake::retry_later(const Requester& from) {
+  return work_later(from, [](Intake& self) {
+    self.retried_ = guarded([&]() -> Result<std::optional<Grammar>> {
+      return (*self.encoded_)->retry->next((*self.grammar_)->ok());
+    });
+  });
 }
 
 Intake::Progress Intake::compile_later(const Requester& from) {

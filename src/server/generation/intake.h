@@ -68,12 +68,13 @@ struct BegunController {
 // "overloaded: `what`; retry later".
 Error overloaded(const std::string& what);
 
-// Finds what can be compiled. Owner: an intake, on its strand.
+// Finds what can be compiled. Owner: an intake.
 class GrammarRetry {
  public:
   virtual ~GrammarRetry() = default;
   // What to compile next, after the last one was; nothing: that one is the answer, be it its error,
-  // which is not handed in where it says nothing of the grammar.
+  // which is not handed in where it says nothing of the grammar. Takes long but for the first one,
+  // if that compiled.
   virtual std::optional<Grammar> next(bool has_compiled) = 0;
 };
 
@@ -162,6 +163,8 @@ class Intake : public std::enable_shared_from_this<Intake> {
   Progress await_model(const Requester& from);
   Progress encode_later(const Requester& from);
   Progress compile_later(const Requester& from);
+  Progress retry_later(const Requester& from);
+  Progress work_later(const Requester& from, std::function<void(Intake&)> work);
   Progress instantiate_later(const Requester& from);
   Result<void> hand_over(const Requester& from);
   Result<void> take_instance();
@@ -180,7 +183,9 @@ class Intake : public std::enable_shared_from_this<Intake> {
   std::optional<registry::ReadyModel> model_;  // that was ready when the last work was handed over
   // Other threads write where these point to, so that none of them can be the last owner of this.
   std::shared_ptr<std::optional<Compiled>> grammar_;  // null: not handed over
-  std::shared_ptr<const BadWords> bad_words_;         // null: none
+  bool is_first_grammar_ = true;
+  std::optional<Result<std::optional<Grammar>>> retried_;  // what is compiled next
+  std::shared_ptr<const BadWords> bad_words_;              // null: none
   std::shared_ptr<std::optional<Result<aici::Instantiated>>> instantiated_;  // the same
   std::shared_ptr<aici::Instance> instance_;
   std::optional<BegunController> begun_;

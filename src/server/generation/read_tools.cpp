@@ -41,7 +41,8 @@ std::optional<OfferedFunction> function_of(const OrderedJson& tool, SchemaReadin
   if (!is_object) parameters = {{"type", "object"}};
   const bool is_lax = strict != function->end() && *strict == false;
   if (reading == SchemaReading::kAsMeant && !is_lax) read_schema_as_meant(parameters);
-  const bool can_be_had = is_object && can_be_met(parameters);
+  const bool can_be_had = is_object && can_be_met(parameters) &&
+                          most_optional_members(parameters) <= kOptionalMembersMax;
   OfferedFunction read{name->get<std::string>(), with_fixed_spaces(std::move(parameters))};
   read.is_strict = strict != function->end() && *strict == true;
   read.is_loose = !can_be_had || read.parameters.size() > kMaxGrammarBytes;
@@ -153,7 +154,9 @@ std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& gi
     fields.fail("tools", "'" + function.name +
                              "' has parameters that no call can have; allowed is a schema that "
                              "some object meets, of at most " +
-                             std::to_string(kMaxGrammarBytes) + " bytes");
+                             std::to_string(kMaxGrammarBytes) + " bytes and " +
+                             std::to_string(kOptionalMembersMax) +
+                             " members of an object that may be left out");
   }
   log_once("tools: no call can have the parameters of these, and any object is an argument:",
            loose);

@@ -102,7 +102,7 @@ class Planner {
     if (has_begun) layout_.content_begin.clear();
   }
 
-  ReplyPlan plan() && {
+  Result<ReplyPlan> plan() && {
     OfferedTools tools = wishes_.tools.value_or(OfferedTools());
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
     if (is_auto && !constraint::grammar_support()) tools.functions.clear();
@@ -121,7 +121,7 @@ class Planner {
           {model_.name});
     }
     if (!tools.functions.empty() && !layout_.calls.empty() && has_room) {
-      add_calls(tools);
+      if (auto added = add_calls(tools); !added) return added.error();
     } else if (layout_.reasoning || !layout_.dropped.empty()) {
       read_by_layout({}, {});
     }
@@ -130,7 +130,7 @@ class Planner {
   }
 
  private:
-  void add_calls(const OfferedTools& tools) {
+  Result<void> add_calls(const OfferedTools& tools) {
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
     GrammarTriggers triggers;
     if (is_auto) triggers = call_triggers(layout_, tools, **model_.tokenizer);
@@ -144,9 +144,17 @@ class Planner {
     }
     auto grammars = std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_),
                                                    tools, model_, wishes_.grammar, for_grammar);
+    if (!grammars->unkept().empty()) {
+      return Error{ErrorCode::kInvalid,
+                   "tools: '" + grammars->unkept() +
+                       "' is strict, and the form in which this model writes calls does not keep "
+                       "all that its parameters say; allowed are types, listed values, unions and "
+                       "references of these, bounds of numbers, and strict: false"};
+    }
     plan_.grammar = grammars->grammar();
     if (is_auto) plan_.retry = std::move(grammars);
     read_by_layout(tools, triggers);
+    return {};
   }
 
   GrammarTriggers with_reasoning(GrammarTriggers triggers) const {
@@ -196,8 +204,8 @@ bool opens_reasoning(const ReplyLayout& layout, std::string_view prompt) {
   return reasoning_of(layout, prompt, {}).in_reasoning;
 }
 
-ReplyPlan plan_reply(const registry::ReadyModel& model, std::string_view prompt,
-                     const ReplyWishes& wishes) {
+Result<ReplyPlan> plan_reply(const registry::ReadyModel& model, std::string_view prompt,
+                             const ReplyWishes& wishes) {
   return Planner(model, prompt, wishes).plan();
 }
 

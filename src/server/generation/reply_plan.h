@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "intake.h"
+#include "lmtp/base/result.h"
 #include "lmtp/registry/models.h"
 #include "lmtp/request/grammar.h"
 #include "lmtp/text/reply_layout.h"
@@ -36,8 +37,9 @@ struct ReplyPlan {
 // Whether a prompt's end, as the template wrote it, leaves a block of reasoning open.
 bool opens_reasoning(const text::ReplyLayout& layout, std::string_view prompt);
 
-// `prompt`: as the template wrote it; it may open a block of reasoning.
-ReplyPlan plan_reply(const registry::ReadyModel& model, std::string_view prompt,
-                     const ReplyWishes& wishes);
+// `prompt`: as the template wrote it; it may open a block of reasoning. The error, kInvalid,
+// "tools: ...", is of a strict tool whose schema cannot be kept in the form of the model's calls.
+Result<ReplyPlan> plan_reply(const registry::ReadyModel& model, std::string_view prompt,
+                             const ReplyWishes& wishes);
 
 }  // namespace lmtp::server

@@ -27,25 +27,9 @@ const Keywords kNamingMembers = {"allOf",        "anyOf",
 const Keywords kOfObjects = {"properties", "required", "additionalProperties"};
 const Keywords kSayingType = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
 
-const OrderedJson* member(const OrderedJson& object, std::string_view key) {
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
-}
-
 std::size_t count(const OrderedJson& schema, const Keywords& keywords) {
   return static_cast<std::size_t>(
       std::ranges::count_if(keywords, [&](std::string_view key) { return schema.contains(key); }));
-}
-
-// What a `$ref` leads to; null: it leads elsewhere, is percent-encoded, or a mistake.
-const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference) {
-  const auto* const text = reference.get_ptr<const std::string*>();
-  if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) return nullptr;
-  try {
-    return &root.at(OrderedJson::json_pointer(text->substr(1)));
-  } catch (const OrderedJson::exception&) {
-    return nullptr;
-  }
 }
 
 bool has(const OrderedJson& schema, const Keywords& keywords) {
@@ -53,7 +37,7 @@ bool has(const OrderedJson& schema, const Keywords& keywords) {
 }
 
 std::size_t num_members(const OrderedJson& schema, std::string_view key) {
-  const OrderedJson* const object = member(schema, key);
+  const OrderedJson* const object = find_member(schema, key);
   return object != nullptr && object->is_object() ? object->size() : 0;
 }
 
@@ -105,7 +89,7 @@ class Parts {
   }
 
   void reach_each(const OrderedJson& schema, std::string_view key, Context context) {
-    const OrderedJson* const parts = member(schema, key);
+    const OrderedJson* const parts = find_member(schema, key);
     if (parts == nullptr || !parts->is_structured()) return;
     for (const OrderedJson& part : *parts) reach(part, context);
   }
@@ -127,21 +111,21 @@ class Parts {
     context.has_a_type = context.has_a_type || names_type(schema);
     reach_each(schema, "anyOf", context);
     reach_each(schema, "oneOf", context);
-    const OrderedJson* const all = member(schema, "allOf");
+    const OrderedJson* const all = find_member(schema, "allOf");
     const bool is_typed = all != nullptr && all->is_array() &&
                           std::ranges::any_of(*all, [](const OrderedJson& branch) {
                             return branch.is_object() && names_type(branch);
                           });
     reach_each(schema, "allOf", {true, context.has_a_type || is_typed});
     for (const std::string_view key : kReferences) {
-      if (const OrderedJson* const reference = member(schema, key)) {
+      if (const OrderedJson* const reference = find_member(schema, key)) {
         reach_target(*reference, context);
       }
     }
   }
 
   static bool names_type(const OrderedJson& schema) {
-    const OrderedJson* const type = member(schema, "type");
+    const OrderedJson* const type = find_member(schema, "type");
     return (type != nullptr && *type != "object") || has(schema, {"enum", "const"});
   }
 
@@ -156,7 +140,7 @@ class Parts {
     reach_each(schema, "prefixItems", of_items);
     for (const std::string_view key : {"items", "additionalItems", "unevaluatedItems",
                                        "additionalProperties", "unevaluatedProperties"}) {
-      const OrderedJson* const others = member(schema, key);
+      const OrderedJson* const others = find_member(schema, key);
       if (others == nullptr) continue;
       reach(*others, of_items);
       if (others->is_array()) reach_each(schema, key, of_items);
@@ -167,7 +151,7 @@ class Parts {
   static bool has_rivals(const OrderedJson& schema) {
     return has(schema, kReferences) || has(schema, {"if", "dependentSchemas", "dependencies"}) ||
            std::ranges::any_of(kBranches, [&](std::string_view key) {
-             const OrderedJson* const branches = member(schema, key);
+             const OrderedJson* const branches = find_member(schema, key);
              return branches != nullptr && branches->is_array() &&
                     std::ranges::any_of(*branches, has_parts);
            });
@@ -187,7 +171,7 @@ class Parts {
 
 // Whether `required` is a list of names that `properties` has.
 bool requires_its_own(const OrderedJson& schema, const OrderedJson& properties) {
-  const OrderedJson* const names = member(schema, "required");
+  const OrderedJson* const names = find_member(schema, "required");
   return names == nullptr || !names->is_array() ||
          std::ranges::all_of(*names, [&](const OrderedJson& name) {
            const auto* const text = name.get_ptr<const std::string*>();
@@ -196,8 +180,8 @@ bool requires_its_own(const OrderedJson& schema, const OrderedJson& properties) 
 }
 
 bool is_to_be_closed(const OrderedJson& schema) {
-  const OrderedJson* const type = member(schema, "type");
-  const OrderedJson* const properties = member(schema, "properties");
+  const OrderedJson* const type = find_member(schema, "type");
+  const OrderedJson* const properties = find_member(schema, "properties");
   if (type == nullptr || !takes_objects(*type)) return false;
   if (properties == nullptr || !properties->is_object()) return false;
   if (has(schema, {"additionalProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if",
@@ -205,7 +189,7 @@ bool is_to_be_closed(const OrderedJson& schema) {
       has(schema, kReferences)) {
     return false;
   }
-  const OrderedJson* const least = member(schema, "minProperties");
+  const OrderedJson* const least = find_member(schema, "minProperties");
   if (least != nullptr && least->is_number() &&
       least->get<double>() > static_cast<double>(properties->size())) {
     return false;
@@ -243,29 +227,29 @@ class Endings {
 
  private:
   bool members_can(const OrderedJson& schema) {
-    const OrderedJson* const type = member(schema, "type");
-    const OrderedJson* const items = member(schema, "items");
-    const OrderedJson* const least = member(schema, "minItems");
+    const OrderedJson* const type = find_member(schema, "type");
+    const OrderedJson* const items = find_member(schema, "items");
+    const OrderedJson* const least = find_member(schema, "minItems");
     if (type == nullptr || !type->is_string()) return true;
     if (*type == "array" && items != nullptr && least != nullptr && *least > 0) {
       return can_end(*items);
     }
-    const OrderedJson* const properties = member(schema, "properties");
-    const OrderedJson* const required = member(schema, "required");
+    const OrderedJson* const properties = find_member(schema, "properties");
+    const OrderedJson* const required = find_member(schema, "required");
     if (*type != "object" || properties == nullptr || !properties->is_object() ||
         required == nullptr || !required->is_array()) {
       return true;
     }
     return std::ranges::all_of(*required, [&](const OrderedJson& name) {
       const auto* const text = name.get_ptr<const std::string*>();
-      const OrderedJson* const needed = text == nullptr ? nullptr : member(*properties, *text);
+      const OrderedJson* const needed = text == nullptr ? nullptr : find_member(*properties, *text);
       return needed == nullptr || can_end(*needed);
     });
   }
 
   bool branches_can(const OrderedJson& schema) {
     return std::ranges::all_of(kBranches, [&](std::string_view key) {
-      const OrderedJson* const branches = member(schema, key);
+      const OrderedJson* const branches = find_member(schema, key);
       if (branches == nullptr || !branches->is_array() || branches->empty()) return true;
       const auto can = [&](const OrderedJson& branch) { return can_end(branch); };
       return key == "allOf" ? std::ranges::all_of(*branches, can)
@@ -274,7 +258,7 @@ class Endings {
   }
 
   bool reference_can(const OrderedJson& schema) {
-    const OrderedJson* const reference = member(schema, "$ref");
+    const OrderedJson* const reference = find_member(schema, "$ref");
     const OrderedJson* const target =
         reference == nullptr ? nullptr : find_target(root_, *reference);
     return target == nullptr || can_end(*target);
@@ -285,7 +269,50 @@ class Endings {
   int num_left_ = 10'000;  // schemas to look at; beyond them they are taken to end
 };
 
+// Those of an object and of what else may stand in its place; `most`: of any inside it.
+std::size_t count_optional_members(const OrderedJson& schema, std::size_t& most) {
+  if (!schema.is_structured()) return 0;
+  std::size_t num = 0;
+  if (schema.is_object()) {
+    const OrderedJson* const required = find_member(schema, "required");
+    const bool is_list = required != nullptr && required->is_array();
+    const std::size_t num_all = num_members(schema, "properties");
+    num = num_all - std::min(num_all, is_list ? required->size() : 0);
+  }
+  for (const auto& [key, inner] : schema.items()) {
+    const bool is_here = std::ranges::find(kBranches, key) != kBranches.end() && inner.is_array();
+    if (!is_here) {
+      count_optional_members(inner, most);
+      continue;
+    }
+    for (const OrderedJson& one : inner) num += count_optional_members(one, most);
+  }
+  most = std::max(most, num);
+  return num;
+}
+
 }  // namespace
+
+const OrderedJson* find_member(const OrderedJson& object, std::string_view key) {
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference) {
+  const auto* const text = reference.get_ptr<const std::string*>();
+  if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) return nullptr;
+  try {
+    return &root.at(OrderedJson::json_pointer(text->substr(1)));
+  } catch (const OrderedJson::exception&) {
+    return nullptr;
+  }
+}
+
+std::size_t most_optional_members(const OrderedJson& schema) {
+  std::size_t most = 0;
+  count_optional_members(schema, most);
+  return most;
+}
 
 bool can_be_met(const OrderedJson& schema) { return Endings(schema).can_end(schema); }
 

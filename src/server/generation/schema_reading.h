@@ -2,6 +2,9 @@
 // without `type` takes any number, and an object may have members that the schema does not name.
 #pragma once
 
+#include <cstddef>
+#include <string_view>
+
 #include "lmtp/base/json.h"
 
 namespace lmtp::server {
@@ -16,5 +19,15 @@ void read_schema_as_meant(OrderedJson& schema);
 // False: each value would have one of the same schema inside, without end, which llguidance finds
 // out only while a stream runs. Any thread.
 bool can_be_met(const OrderedJson& schema);
+
+// How many members may be left out at one place of a schema's values. More than kOptionalMembersMax
+// are too much for llguidance, which finds that out only while a stream runs. Any thread.
+inline constexpr std::size_t kOptionalMembersMax = 350;
+std::size_t most_optional_members(const OrderedJson& schema);
+
+// Null: there is none. REQUIRES: an object.
+const OrderedJson* find_member(const OrderedJson& object, std::string_view key);
+// What a `$ref` leads to; null: it leads elsewhere, is percent-encoded, or a mistake.
+const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference);
 
 }  // namespace lmtp::server

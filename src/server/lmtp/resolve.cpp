@@ -106,8 +106,10 @@ Result<Encoded> resolve_parsed(protocol::GenerateMessage& message, WaitingOperat
   std::string rendered;
   Result<Encoded> resolved = resolve_chat(*message.chat, model, &rendered);
   if (!resolved) return resolved;
+  auto planned = plan_reply(model, rendered, *wishes);
+  if (!planned) return planned.error();
   ReplyPlan& plan = waiting.plan;
-  plan = plan_reply(model, rendered, *wishes);
+  plan = *std::move(planned);
   resolved->grammar = std::exchange(plan.grammar, std::nullopt);
   resolved->retry = std::move(plan.retry);
   if (wishes->tools && !wishes->grammar) {

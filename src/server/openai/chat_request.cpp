@@ -88,7 +88,11 @@ Result<Prompts> render_prompt(const ChatInput& input, const registry::ReadyModel
   }
   auto ids = chat_template.encode(*rendered);
   if (!ids) return about_messages(ids.error());
-  if (input.plan != nullptr) *input.plan = plan_reply(model, rendered->text, input.wishes);
+  if (input.plan != nullptr) {
+    auto plan = plan_reply(model, rendered->text, input.wishes);
+    if (!plan) return plan.error();
+    *input.plan = *std::move(plan);
+  }
   if (input.rendered != nullptr) *input.rendered = std::move(rendered->text);
   return Prompts{std::move(*ids)};
 }
