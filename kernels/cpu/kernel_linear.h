@@ -1,6 +1,8 @@
 // The packed-panel linear: register tiles of rows x vectors, every accumulator one chain along k.
 #pragma once
 
+#include <utility>
+
 #include "kernel_panels.h"
 #include "kernel_units.h"
 #include "kernels/backend.h"
@@ -147,7 +149,8 @@ template <WeightType kType, int kRows, int kVectors>
 // exist.
 template <WeightType kType>
 [[gnu::always_inline]] inline void finish(const LinearWork& work, std::int64_t row,
-                                          std::int64_t column, F sum, Activation activation) {
+                                          std::int64_t column, F sum,
+                                          const Activation& activation) {
   const LinearArgs& args = work.args;
   const std::int64_t left = args.weight.n - column;
   const int count = left < kLanes ? static_cast<int>(left) : kLanes;
@@ -172,32 +175,31 @@ struct PanelSums {
 
 // finish() for all rows and the panels [first, first + count), row by row, as y is stored. The
 // activation is chosen once.
-template <WeightType kType, Activation kActivation>
+template <WeightType kType, Activation::Kind kActivation>
 void finish_panels_with(const LinearWork& work, std::int64_t first, int count, PanelSums sums) {
+  Activation activation = work.args.activation;
+  activation.kind = kActivation;
   for (std::int64_t r = 0; r < work.args.x.rows; ++r) {
     for (int v = 0; v < count * kPanelVectors; ++v) {
       const float* sum = sums.data + r * kPanelColumns + vector_offset(v, sums.panel_size);
-      finish<kType>(work, r, first * kPanelColumns + v * kLanes, load(sum), kActivation);
+      finish<kType>(work, r, first * kPanelColumns + v * kLanes, load(sum), activation);
     }
   }
 }
 
+template <WeightType kType, int... kKinds>
+inline void finish_panels(const LinearWork& work, std::int64_t first, int count, PanelSums sums,
+                          std::integer_sequence<int, kKinds...> /*all*/) {
+  using Finish = void (*)(const LinearWork&, std::int64_t, int, PanelSums);
+  static constexpr Finish kOfKind[] = {
+      finish_panels_with<kType, static_cast<Activation::Kind>(kKinds)>...};
+  kOfKind[work.args.activation.kind](work, first, count, sums);
+}
+
 template <WeightType kType>
 inline void finish_panels(const LinearWork& work, std::int64_t first, int count, PanelSums sums) {
-  switch (work.args.activation) {
-    case Activation::kNone:
-      return finish_panels_with<kType, Activation::kNone>(work, first, count, sums);
-    case Activation::kGeluTanh:
-      return finish_panels_with<kType, Activation::kGeluTanh>(work, first, count, sums);
-    case Activation::kGeluErf:
-      return finish_panels_with<kType, Activation::kGeluErf>(work, first, count, sums);
-    case Activation::kRelu:
-      return finish_panels_with<kType, Activation::kRelu>(work, first, count, sums);
-    case Activation::kSquaredRelu:
-      return finish_panels_with<kType, Activation::kSquaredRelu>(work, first, count, sums);
-    case Activation::kSilu:
-      return finish_panels_with<kType, Activation::kSilu>(work, first, count, sums);
-  }
+  finish_panels<kType>(work, first, count, sums,
+                       std::make_integer_sequence<int, Activation::kNumKinds>());
 }
 
 // GEMV: all units of the rows [0, kRows) times kVectors vectors.

@@ -38,13 +38,13 @@ inline float max_lanes(F v) {
   }
 }
 
-// e^v. Cephes' expf (S. Moshier): v = n ln 2 + r with ln 2 in two parts, a polynomial of degree 6
-// in r, times 2^n; relative error below 2e-7. 0 below -87.3; NaN stays NaN; above 88 the value
-// at 88.
-[[gnu::always_inline]] inline F exp(F v) {
-  const F lowest = broadcast(-87.3F);
-  const F x = greater_of(lowest, lesser_of(broadcast(88.0F), v));
-  const F n = round_to_whole(multiply(x, broadcast(1.44269504088896341F)));
+inline constexpr float kExpLowest = -87.3F;
+
+// e^r - 1 with v = n ln 2 + r, and n. Cephes' expf (S. Moshier): ln 2 in two parts, a polynomial of
+// degree 6 in r; relative error below 2e-7. Below kExpLowest and above 88 as there; NaN stays NaN.
+[[gnu::always_inline]] inline F exp_rest(F v, F& n) {
+  const F x = greater_of(broadcast(kExpLowest), lesser_of(broadcast(88.0F), v));
+  n = round_to_whole(multiply(x, broadcast(1.44269504088896341F)));
   F r = multiply_add(n, broadcast(-0.693359375F), x);
   r = multiply_add(n, broadcast(2.12194440e-4F), r);
   F p = broadcast(1.9875691500e-4F);
@@ -53,8 +53,22 @@ inline float max_lanes(F v) {
   p = multiply_add(p, r, broadcast(4.1665795894e-2F));
   p = multiply_add(p, r, broadcast(1.6666665459e-1F));
   p = multiply_add(p, r, broadcast(5.0000001201e-1F));
-  p = add(multiply_add(p, multiply(r, r), r), broadcast(1.0F));
-  return where_less(v, lowest, zero(), multiply(p, power_of_two(n)));
+  return multiply_add(p, multiply(r, r), r);
+}
+
+// e^v: 0 below -87.3; NaN stays NaN; above 88 the value at 88.
+[[gnu::always_inline]] inline F exp(F v) {
+  F n;
+  const F p = add(exp_rest(v, n), broadcast(1.0F));
+  return where_less(v, broadcast(kExpLowest), zero(), multiply(p, power_of_two(n)));
+}
+
+// e^v - 1: relative error about 1e-6, also around 0.
+inline F exp_minus_one(F v) {
+  F n;
+  const F p = exp_rest(v, n);
+  const F power = power_of_two(n);
+  return multiply_add(p, power, subtract(power, broadcast(1.0F)));
 }
 
 // 1 - 2 / (1 + e^2x): absolute error about 1e-7.
@@ -89,20 +103,40 @@ inline F gelu_erf(F x) {
   return where_less(x, zero(), tail, subtract(x, tail));
 }
 
-[[gnu::always_inline]] inline F activate(Activation activation, F v) {
-  switch (activation) {
+inline F quick_gelu(F x) {
+  return divide(x, add(broadcast(1.0F), exp(multiply(broadcast(-1.702F), x))));
+}
+
+inline F xielu(const Activation& numbers, F x) {
+  const F line = multiply(broadcast(numbers.slope), x);
+  const F above = multiply_add(multiply(broadcast(numbers.above), x), x, line);
+  const F curve = subtract(exp_minus_one(lesser_of(broadcast(numbers.near), x)), x);
+  const F below = multiply_add(curve, broadcast(numbers.below), line);
+  return where_less(zero(), x, above, below);
+}
+
+[[gnu::always_inline]] inline F activate(const Activation& activation, F v) {
+  switch (activation.kind) {
     case Activation::kNone:
       return v;
     case Activation::kGeluTanh:
       return gelu_tanh(v);
     case Activation::kGeluErf:
       return gelu_erf(v);
+    case Activation::kClippedGelu:
+      return lesser_of(broadcast(activation.limit), gelu_erf(v));
+    case Activation::kQuickGelu:
+      return quick_gelu(v);
     case Activation::kRelu:
       return greater_of(zero(), v);
+    case Activation::kClippedRelu:
+      return lesser_of(broadcast(activation.limit), greater_of(zero(), v));
     case Activation::kSquaredRelu:
       return multiply(greater_of(zero(), v), greater_of(zero(), v));
     case Activation::kSilu:
       return silu(v);
+    case Activation::kXielu:
+      return xielu(activation, v);
   }
   return v;
 }

@@ -22,9 +22,11 @@ void reserve(Stream&, const OpLimits&) {}
 void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
   stream.pool().parallel_for(static_cast<int>(args.cosines.rows), [&](int row, int) {
     const auto position = static_cast<float>(args.positions[row]);
-    const std::int32_t num_periods = args.positions[row] / args.period;
-    const float grown = 1.0F + args.growth * std::log(1.0F + static_cast<float>(num_periods));
-    const float factor = args.growth == 0.0F ? args.factor : args.factor * grown;
+    float factor = args.factor;
+    if (args.growth != 0.0F) {
+      const auto periods = static_cast<float>(args.positions[row] / args.period);
+      factor *= 1.0F + args.growth * std::log(1.0F + periods);
+    }
     for (std::int64_t i = 0; i < args.cosines.columns; ++i) {
       const float angle = position * args.inverse_periods[i];
       args.cosines.row(row)[i] = factor * std::cos(angle);

@@ -46,20 +46,36 @@ std::vector<double> seen_inputs(const float* x, const PackedLinear& weight) {
   return seen;
 }
 
-double activate(Activation activation, double x) {
-  switch (activation) {
+double xielu(const Activation& numbers, double x) {
+  const double line = static_cast<double>(numbers.slope) * x;
+  if (x > 0.0) return static_cast<double>(numbers.above) * x * x + line;
+  const double near = static_cast<double>(numbers.near);
+  return (std::expm1(std::min(x, near)) - x) * static_cast<double>(numbers.below) + line;
+}
+
+double activate(const Activation& activation, double x) {
+  const auto limit = static_cast<double>(activation.limit);
+  switch (activation.kind) {
     case Activation::kNone:
       return x;
     case Activation::kGeluTanh:
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kGeluErf:
       return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kClippedGelu:
+      return std::min(0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))), limit);
+    case Activation::kQuickGelu:
+      return x / (1.0 + std::exp(-1.702 * x));
     case Activation::kRelu:
       return std::max(x, 0.0);
+    case Activation::kClippedRelu:
+      return std::min(std::max(x, 0.0), limit);
     case Activation::kSquaredRelu:
       return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::kSilu:
       return x / (1.0 + std::exp(-x));
+    case Activation::kXielu:
+      return xielu(activation, x);
   }
   return x;
 }

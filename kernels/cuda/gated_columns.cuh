@@ -8,7 +8,7 @@ namespace lmtp::kernels::cuda {
 
 // activation(gate) * up of the columns [c, c + 4); a row is gate | up, of `width` columns each.
 __device__ inline Floats4 load_gated(const float* row, std::int64_t c, std::int64_t width,
-                                     bool whole, Activation activation) {
+                                     bool whole, const Activation& activation) {
   Floats4 four = load_columns(row, c, width, whole);
   const Floats4 up = load_columns(row + width, c, width, whole);
   activate_all(activation, four.values);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "cuda/fragment_tile.h"
 #include "cuda/linear.h"
@@ -33,53 +34,54 @@ __device__ inline int slice_end(const LinearParams& p, int begin) {
   return end < p.k_tiles ? end : p.k_tiles;
 }
 
-template <Activation kActivation>
-__device__ inline float activate(float x) {
-  if constexpr (kActivation == Activation::kGeluTanh) {
+template <Activation::Kind kKind>
+__device__ inline float activate(const Activation& numbers, float x) {
+  if constexpr (kKind == Activation::kGeluTanh) {
     // 0.5 x (1 + tanh(u)) = x / (1 + e^-2u)
     const float inner = fmaf(0.044715F, x * x * x, x);
     return divide_fast(x, 1.0F + expf(-1.5957691216057308F * inner));
-  } else if constexpr (kActivation == Activation::kGeluErf) {
+  } else if constexpr (kKind == Activation::kGeluErf) {
     return 0.5F * x * (1.0F + erff(0.70710678118654752F * x));
-  } else if constexpr (kActivation == Activation::kRelu) {
+  } else if constexpr (kKind == Activation::kClippedGelu) {
+    const float gelu = activate<Activation::kGeluErf>(numbers, x);
+    return gelu > numbers.limit ? numbers.limit : gelu;
+  } else if constexpr (kKind == Activation::kQuickGelu) {
+    return divide_fast(x, 1.0F + expf(-1.702F * x));
+  } else if constexpr (kKind == Activation::kRelu) {
     return x < 0.0F ? 0.0F : x;
-  } else if constexpr (kActivation == Activation::kSquaredRelu) {
+  } else if constexpr (kKind == Activation::kClippedRelu) {
+    return x < 0.0F ? 0.0F : x > numbers.limit ? numbers.limit : x;
+  } else if constexpr (kKind == Activation::kSquaredRelu) {
     return x < 0.0F ? 0.0F : x * x;
-  } else if constexpr (kActivation == Activation::kSilu) {
+  } else if constexpr (kKind == Activation::kSilu) {
     return divide_fast(x, 1.0F + expf(-x));
+  } else if constexpr (kKind == Activation::kXielu) {
+    const float line = numbers.slope * x;
+    if (x > 0.0F) return fmaf(numbers.above * x, x, line);
+    return fmaf(expm1f(fminf(x, numbers.near)) - x, numbers.below, line);
   } else {
     return x;
   }
 }
 
-template <Activation kActivation, int kCount>
-__device__ void activate_all(float (&values)[kCount]) {
+template <Activation::Kind kKind, int kCount>
+__device__ void activate_if(const Activation& activation, float (&values)[kCount]) {
+  if (activation.kind != kKind) return;
 #pragma unroll
-  for (float& value : values) value = activate<kActivation>(value);
+  for (float& value : values) value = activate<kKind>(activation, value);
 }
 
-// Branches once for all values.
+template <int kCount, int... kKinds>
+__device__ void activate_all(const Activation& activation, float (&values)[kCount],
+                             std::integer_sequence<int, kKinds...> /*all*/) {
+  (activate_if<static_cast<Activation::Kind>(kKinds)>(activation, values), ...);
+}
+
+// Branches once a kind for all values.
 template <int kCount>
-__device__ void activate_all(Activation activation, float (&values)[kCount]) {
-  switch (activation) {
-    case Activation::kNone:
-      break;
-    case Activation::kGeluTanh:
-      activate_all<Activation::kGeluTanh>(values);
-      break;
-    case Activation::kGeluErf:
-      activate_all<Activation::kGeluErf>(values);
-      break;
-    case Activation::kRelu:
-      activate_all<Activation::kRelu>(values);
-      break;
-    case Activation::kSquaredRelu:
-      activate_all<Activation::kSquaredRelu>(values);
-      break;
-    case Activation::kSilu:
-      activate_all<Activation::kSilu>(values);
-      break;
-  }
+__device__ void activate_all(const Activation& activation, float (&values)[kCount]) {
+  if (activation.kind == Activation::kNone) return;
+  activate_all(activation, values, std::make_integer_sequence<int, Activation::kNumKinds>());
 }
 
 // The bias and the residual of y[row][n]; zero where there is none, or no such element.

@@ -16,9 +16,11 @@ __global__ void rotary_angles_kernel(RotaryAnglesArgs args) {
   grid_dependency_wait();
   const std::int64_t row = block_index().x;
   const auto position = static_cast<float>(args.positions[row]);
-  const auto periods = static_cast<float>(args.positions[row] / args.period);
-  const float grown = 1.0F + args.growth * logf(1.0F + periods);
-  const float factor = args.growth == 0.0F ? args.factor : args.factor * grown;
+  float factor = args.factor;
+  if (args.growth != 0.0F) {
+    const auto periods = static_cast<float>(args.positions[row] / args.period);
+    factor *= 1.0F + args.growth * logf(1.0F + periods);
+  }
   for_columns(args.cosines.columns, [&](std::int64_t i) {
     const float angle = position * args.inverse_periods[i];
     args.cosines.data[row * args.cosines.stride + i] = factor * cosf(angle);

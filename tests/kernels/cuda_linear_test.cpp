@@ -69,9 +69,7 @@ TEST_P(CudaLinearTest, EqualsItsPlainTwin) {
 
 TEST_P(CudaLinearTest, ActivationsAreThoseOfThePlainTwin) {
   LinearData data({40, 32}, GetParam(), 9);
-  for (const Activation activation :
-       {Activation::kGeluErf, Activation::kRelu, Activation::kSquaredRelu, Activation::kSilu,
-        Activation::kGeluTanh}) {
+  for (const Activation activation : testing::all_activations()) {
     const auto expected = data.expected(activation);
     const auto y = data.run(0, data.m, activation);
     for (std::size_t i = 0; i < y.size(); ++i) {

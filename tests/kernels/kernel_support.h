@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/backend.h"
 #include "kernels/stream.h"
 #include "kernels/worker_pool.h"
@@ -27,6 +28,19 @@ template <typename T>
 kernels::Matrix<T> view(std::vector<std::remove_const_t<T>>& values, std::int64_t columns) {
   return kernels::make_matrix<T>(values.data(), static_cast<std::int64_t>(values.size()) / columns,
                                  columns);
+}
+
+// One of every kind, with limits and numbers that random inputs meet.
+inline std::vector<kernels::Activation> all_activations() {
+  std::vector<kernels::Activation> all;
+  for (int kind = 0; kind < kernels::Activation::kNumKinds; ++kind) {
+    all.emplace_back(static_cast<kernels::Activation::Kind>(kind), 0.7F);
+    all.back().above = 0.6F;
+    all.back().below = 0.9F;
+    all.back().slope = 0.4F;
+    all.back().near = -1e-6F;
+  }
+  return all;
 }
 
 inline std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }

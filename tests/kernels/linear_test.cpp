@@ -128,9 +128,7 @@ void for_all(const Check& check) {
 
 TEST_P(LinearTest, EqualsItsPlainTwin) {
   for_all([](Data& data) {
-    for (const Activation activation :
-         {Activation::kNone, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
-          Activation::kSquaredRelu, Activation::kSilu}) {
+    for (const Activation activation : testing::all_activations()) {
       for (const std::int64_t rows : {1, 7, 30}) {
         const auto expected = data.run(kernels::reference_backend(), 0, rows, activation, 1);
         const auto y = data.run(*GetParam(), 0, rows, activation, 2);
@@ -265,8 +263,8 @@ TEST_P(LinearTest, ActivationsAreAccurateAndKeepWhatIsNoNumber) {
   for (float value = -30.0F; value <= 30.0F; value += 0.0131F) x.push_back(value);
   x.insert(x.end(), {0.0F, -0.0F, 1e-30F, -1e-30F, 1e4F, -1e4F, NAN});
   WorkerPool pool(1);
-  for (const Activation activation :
-       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kSilu}) {
+  for (const Activation activation : testing::all_activations()) {
+    SCOPED_TRACE(activation.kind);
     std::vector<float> y(x.size());
     std::vector<float> expected(x.size());
     for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {

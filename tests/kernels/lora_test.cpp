@@ -169,9 +169,7 @@ TEST_P(LoraTest, ActivationBehindALinearHasTheBitsOfOneWithin) {
     std::vector<std::int32_t> sums(scales.size());
     kernels::pack_linear(pool, {.data = weight.data(), .n = kN, .k = kK},
                          {aligned, type, scales.data(), sums.data()});
-    for (const auto activation :
-         {kernels::Activation::kGeluTanh, kernels::Activation::kGeluErf, kernels::Activation::kRelu,
-          kernels::Activation::kSquaredRelu, kernels::Activation::kSilu}) {
+    for (const kernels::Activation activation : testing::all_activations()) {
       for (const std::int64_t rows : {1, 9}) {
         Stream stream(*GetParam(), pool);
         const auto run = [&](kernels::Activation within) {

@@ -141,9 +141,7 @@ TEST_P(RowsTest, RotaryTurnsPairsOfDimensions) {
 
 TEST_P(RowsTest, GatedActivationsAndSoftCap) {
   using kernels::Activation;
-  for (const Activation activation :
-       {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
-        Activation::kSquaredRelu}) {
+  for (const Activation activation : testing::all_activations()) {
     expect_local_and_near(
         *GetParam(), 9, 2 * 37, 3e-6F, [&](Stream& stream, kernels::Matrix<float> x, std::int64_t) {
           kernels::gated_activation(
