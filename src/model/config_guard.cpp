@@ -22,7 +22,7 @@ bool is_of_no_concern(std::string_view auto_class) {
          auto_class.find("FeatureExtractor") != std::string_view::npos;
 }
 
-// Phi 3's repositories contain the code that transformers has adopted.
+// Phi 3's repositories contain the code that transformers has adopted, InternLM's what is here.
 bool is_the_librarys(std::string_view code, const Architecture& architecture) {
   if (const auto repository = code.rfind("--"); repository != std::string_view::npos) {
     code.remove_prefix(repository + 2);
@@ -62,7 +62,8 @@ void check_settings(ConfigReader& json, const Architecture& architecture) {
 
 void check_supported(ConfigReader& json, const Architecture& architecture) {
   for (const std::string& name : json.texts("architectures")) {
-    if (!same_name(name, architecture.architecture)) {
+    const char* const other = architecture.other_architecture;
+    if (!same_name(name, architecture.architecture) && (other == nullptr || name != other)) {
       json.refuse_unless_forced("architectures: '" + name + "' is not the language model of '" +
                                 architecture.model_type + "', which is " +
                                 architecture.architecture);

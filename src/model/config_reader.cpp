@@ -186,9 +186,9 @@ bool ConfigReader::is_text(const std::string& key) const {
   return find_json_text(*object_, key) != nullptr;
 }
 
-bool ConfigReader::is_set(const std::string& key) const {
-  return find_json(*object_, key) != nullptr;
-}
+const Json* ConfigReader::value(const std::string& key) const { return find_json(*object_, key); }
+
+bool ConfigReader::is_set(const std::string& key) const { return value(key) != nullptr; }
 
 bool ConfigReader::equals(const ConfigReader& other) const { return *object_ == *other.object_; }
 

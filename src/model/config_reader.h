@@ -45,6 +45,8 @@ class ConfigReader {
   std::optional<ConfigReader> object(const std::string& key);
   bool is_object(const std::string& key) const;
   bool is_text(const std::string& key) const;
+  // The value of any type; null where the key is absent or null. Lives as long as this.
+  const Json* value(const std::string& key) const;
   // Whether the key is there, and not null.
   bool is_set(const std::string& key) const;
   // Whether both JSON objects are equal.

@@ -29,7 +29,7 @@ class DecoderLM : public CausalLM {
     std::vector<DecoderLayer> layers;
     Norm final_norm;     // or not loaded: none
     Linear project_out;  // [embedding_size, hidden_size], or unset
-    Linear head;         // [vocab_size, embedding_size], or unset: tied
+    Linear head;         // [vocab_size, embedding_size], or unset: tied, without a bias
   };
 
   // REQUIRES: the parts were loaded by `weights`.

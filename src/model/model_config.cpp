@@ -239,7 +239,8 @@ bool can_divide(const ModelConfig& config, int num_ranks) {
   if (num_ranks > 1 && normalises_all_heads(config) && !can_gather_heads(config, num_ranks)) {
     return false;
   }
-  return config.num_heads % num_ranks == 0 && config.mlp_size % num_ranks == 0 &&
+  return config.num_heads % num_ranks == 0 && config.qkv_parts % num_ranks == 0 &&
+         config.mlp_size % num_ranks == 0 &&
          (kv_heads % num_ranks == 0 || num_ranks % kv_heads == 0);
 }
 
@@ -267,6 +268,7 @@ Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
   if (num_ranks > config.num_kv_heads) config.kv_copies = num_ranks / config.num_kv_heads;
   config.num_kv_heads = std::max(1, config.num_kv_heads / num_ranks);
   config.mlp_size /= num_ranks;
+  config.qkv_parts /= num_ranks;
   return config;
 }
 

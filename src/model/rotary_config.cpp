@@ -12,7 +12,18 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
+constexpr const char* kAlpha = "alpha";
 constexpr const char* kGrowth = "llama_4_scaling_beta";
+
+// Inverse periods of the pairs among so many dimensions.
+std::vector<float> periods_of(int dimensions, double theta) {
+  std::vector<float> inverse_periods;
+  for (int i = 0; i < dimensions; i += 2) {
+    const float fraction = static_cast<float>(i) / static_cast<float>(dimensions);
+    inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), fraction));
+  }
+  return inverse_periods;
+}
 
 // Arguments of the scaling functions.
 struct Rotation {
@@ -171,6 +182,17 @@ void scale_longrope(const Rotation& in) {
   }
 }
 
+// The periods are those of a base stretched for all lengths.
+void scale_by_alpha(const Rotation& in) {
+  const double alpha = in.keys.has_alpha ? in.settings.number(kAlpha, 0.0) : 0.0;
+  if (alpha == 0.0) return;  // as in transformers, where it is false
+  std::vector<float>& inverse_periods = in.inverse_periods();
+  const double dimensions = 2.0 * static_cast<double>(inverse_periods.size());
+  inverse_periods =
+      periods_of(2 * static_cast<int>(inverse_periods.size()),
+                 in.theta * std::pow(in.positive(kAlpha), dimensions / (dimensions - 2.0)));
+}
+
 struct RotaryKind {
   std::string_view name;
   void (*scale)(const Rotation&);
@@ -181,7 +203,7 @@ const RotaryKind kKinds[] = {
     {"default", scale_not, {}},
     {"linear", scale_linear, {"factor"}},
     {"llama3", scale_llama3, {"factor", "low_freq_factor", "high_freq_factor", kOriginalContext}},
-    {"dynamic", scale_not, {"factor", kOriginalContext}},
+    {"dynamic", scale_by_alpha, {"factor", kOriginalContext}},
     {"yarn",
      scale_yarn,
      {"factor", "attention_factor", "attn_factor", "beta_fast", "beta_slow", "mscale",
@@ -217,6 +239,9 @@ const RotaryKind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
 }
 
 constexpr std::string_view kGrowthKeys[] = {kGrowth, "max_position_embeddings"};
+// Beside the alpha stand yarn's, which transformers does not read either.
+constexpr std::string_view kAlphaKeys[] = {kAlpha, "beta_fast", "beta_slow", "mscale",
+                                           "mscale_all_dim"};
 
 void check_keys(ConfigReader& settings, const RotaryKind& kind, const RotaryKeys& keys) {
   const auto holds = [](const auto& list, const std::string& key) {
@@ -224,7 +249,8 @@ void check_keys(ConfigReader& settings, const RotaryKind& kind, const RotaryKeys
   };
   for (const std::string& key : settings.keys()) {
     const bool is_known = holds(kCommonKeys, key) || holds(kind.keys, key) ||
-                          (keys.queries_grow && holds(kGrowthKeys, key));
+                          (keys.queries_grow && holds(kGrowthKeys, key)) ||
+                          (keys.has_alpha && kind.name == "dynamic" && holds(kAlphaKeys, key));
     if (!is_known) {
       settings.refuse_unless_forced(key + ": is no known setting of '" + std::string(kind.name) +
                                     "', and may change what a model computes");
@@ -298,14 +324,6 @@ int rotary_dimensions(ConfigReader& json, std::optional<ConfigReader>& settings,
   return static_cast<int>(dimensions);
 }
 
-void add_periods(ModelConfig& config, int dimensions, double theta) {
-  RotaryConfig& rotary = config.rotaries.emplace_back();
-  for (int i = 0; i < dimensions; i += 2) {
-    const float fraction = static_cast<float>(i) / static_cast<float>(dimensions);
-    rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), fraction));
-  }
-}
-
 void add_rotary(ConfigReader& json, std::optional<ConfigReader> settings, ModelConfig& config,
                 const RotaryKeys& keys) {
   const int dimensions = rotary_dimensions(json, settings, config.head_dim, keys);
@@ -321,7 +339,7 @@ void add_rotary(ConfigReader& json, std::optional<ConfigReader> settings, ModelC
   }
   if (!(theta > 1.0)) json.refuse(std::string(keys.theta) + ": a number above 1 is expected");
   if (json.error().has_value()) return;
-  add_periods(config, dimensions, theta);
+  config.rotaries.push_back({periods_of(dimensions, theta)});
   const RotaryKind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
   if (kind == nullptr) return;
   check_keys(*settings, *kind, keys);
@@ -336,8 +354,9 @@ void add_rotary(ConfigReader& json, std::optional<ConfigReader> settings, ModelC
   queries.growth = settings->positive(kGrowth, 0.0);
   queries.growth_period = static_cast<int>(
       settings->integer({kOriginalContext}, config.context_length, 1, kContextLengthMax));
+  const auto index = static_cast<int>(config.rotaries.size());
   config.rotaries.push_back(std::move(queries));
-  for (LayerSpec& layer : config.layers) layer.query_rotary = 1;
+  for (LayerSpec& layer : config.layers) layer.query_rotary = index;
 }
 
 }  // namespace
@@ -379,7 +398,7 @@ void add_plain_rotary(ConfigReader& json, ModelConfig& config, int dimensions, d
                 std::to_string(dimensions) + " cannot turn: an even number, not more, is needed");
     return;
   }
-  add_periods(config, dimensions, theta);
+  config.rotaries.push_back({periods_of(dimensions, theta)});
 }
 
 }  // namespace lmtp::model

@@ -15,6 +15,9 @@ struct RotaryKeys {
   // longrope: the context of the short factors if no key gives it; in such a family "su" and "yarn"
   // are old names of longrope. 0: max_position_embeddings, and no old names.
   int default_short_context = 0;
+  // "dynamic" may have an alpha, of Hunyuan: the base times alpha^(d / (d - 2)), d the dimensions
+  // that turn.
+  bool has_alpha = false;
   // llama_4_scaling_beta, by which queries grow with their position: a second table, of all layers'
   // queries.
   bool queries_grow = false;

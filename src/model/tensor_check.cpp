@@ -13,17 +13,12 @@ namespace {
 // Ignored: tables that other programs save with the weights and that are computed from the config
 // here, masks of a cross-attention without weights, and a format's version (fairseq's, in OPT).
 constexpr std::string_view kHarmless[] = {
-    ".rotary_emb.inv_freq",
-    ".rotary_emb.cos_cached",
-    ".rotary_emb.sin_cached",
-    ".attn.bias",
-    ".attn.masked_bias",
-    ".attention.bias",
-    ".attention.masked_bias",
-    ".crossattention.bias",
-    ".crossattention.masked_bias",
-    "decoder.version",
-    ".position_ids",
+    ".rotary_emb.inv_freq",   ".rotary_emb.cos_cached",
+    ".rotary_emb.sin_cached", ".attn.bias",
+    ".attn.masked_bias",      ".attention.bias",
+    ".attention.masked_bias", ".attn.causal_mask",
+    ".crossattention.bias",   ".crossattention.masked_bias",
+    "decoder.version",        ".position_ids",
 };
 
 // Forwards requests for their errors, records the names, and returns no data.

@@ -399,15 +399,22 @@ PlainWeight WeightLoader::plain(const WeightStack& stack) {
   return store_.keep(stack.permutation.empty() ? values : reordered(values, stack.permutation));
 }
 
-PlainWeight WeightLoader::plain(const std::string& name, std::vector<std::int64_t> shape,
-                                TensorInit init, float shift) {
+std::vector<float> WeightLoader::numbers(const std::string& name, std::vector<std::int64_t> shape,
+                                         TensorInit init) {
   const TensorSpec spec{prefix_ + name, std::move(shape), init};
   const auto tensor = fetch(spec);
   if (!tensor.has_value()) return {};
   std::vector<float> values;
   values.reserve(static_cast<std::size_t>(spec.num_elements()));
   read(*tensor, 0, spec.num_elements(), values);
-  if (!error_.has_value()) count(spec);
+  if (error_.has_value()) return {};
+  count(spec);
+  return values;
+}
+
+PlainWeight WeightLoader::plain(const std::string& name, std::vector<std::int64_t> shape,
+                                TensorInit init, float shift) {
+  std::vector<float> values = numbers(name, std::move(shape), init);
   if (error_.has_value() || values.empty()) return {};
   for (float& value : values) value += shift;
   return store_.keep(values);

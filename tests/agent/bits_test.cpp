@@ -37,6 +37,8 @@ const char* const kCheckpoints[] = {"checkpoints/five-heads-f16",
                                     "families/granite",
                                     "families/cohere2",
                                     "families/gpt-bigcode",
+                                    "families/apertus",
+                                    "families/hunyuan",
                                     "quantized/gptq-w4-ordered",
                                     "quantized/ct-new-w8a8",
                                     "quantized/fp8-blocks"};

@@ -86,7 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
                                            "llama-linear-biased", "mistral", "qwen2",
                                            "qwen2-window", "qwen3", "phi3", "phi3-longrope",
                                            "gemma2", "gemma3", "olmo2", "granite", "cohere2", "phi",
-                                           "nemotron", "gpt-bigcode"));
+                                           "nemotron", "gpt-bigcode", "apertus", "hunyuan",
+                                           "falcon", "codegen"));
 
 // Keys and values of fewer bits than the weights' float32: how far a log probability may be from
 // transformers'. What they draw may differ, so that all is scored.

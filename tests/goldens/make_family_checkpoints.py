@@ -94,6 +94,22 @@ NEWER_SHAPES = {
         vocab_size=131, n_embd=36, n_layer=3, n_head=6, n_positions=160, bos_token_id=1,
         eos_token_id=2,
     )),
+    "apertus": ("Apertus", GATED | dict(
+        attention_bias=True, rope_theta=500000.0, rope_scaling=LLAMA3_ROPE, rms_norm_eps=1e-3,
+    )),
+    "hunyuan": ("HunYuanDenseV1", GATED | dict(
+        head_dim=8, attention_bias=True, rope_scaling=dict(
+            type="dynamic", alpha=20.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0,
+            mscale_all_dim=1.0,
+        ),
+    )),
+    "falcon": ("Falcon", COMMON | dict(
+        new_decoder_architecture=True, num_kv_heads=2,
+    )),
+    "codegen": ("CodeGen", dict(
+        vocab_size=131, n_embd=48, n_layer=3, n_head=8, n_positions=160, n_ctx=160, rotary_dim=4,
+        n_inner=60, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+    )),
 }  # fmt: skip
 # In bfloat16, since they are many. An MLP of 44 is no whole number of panels, for any rank.
 EIGHT_HEADS = dict(
@@ -150,6 +166,9 @@ def draw(model, seed):
             p.copy_((0.5 if around_one else 0.2) * normal(p))
         else:
             p.copy_(normal(p) * 1.4 / p.shape[1] ** 0.5)
+    for name, buffer in model.named_buffers():
+        if name.endswith("act_fn.beta"):
+            buffer.copy_(0.5 + 0.2 * normal(buffer))
 
 
 def write(name, seed):
@@ -160,7 +179,7 @@ def write(name, seed):
     model = getattr(transformers, family.replace("Text", "") + head)(config).eval()
     draw(model, seed)
     folder = HERE / name if is_divided else HERE / "families" / name
-    (model.bfloat16() if is_divided else model).save_pretrained(folder)
+    (model.bfloat16() if is_divided else model.float()).save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)
     generation = {"bos_token_id": 1, "eos_token_id": options["eos_token_id"]}
     (folder / "generation_config.json").write_text(json.dumps(generation) + "\n")

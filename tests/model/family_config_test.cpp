@@ -147,6 +147,9 @@ TEST(FamilyConfigTest, GeluIsSpeltInManyWays) {
   EXPECT_EQ(activation("gelu"), kernels::Activation::kGeluErf);
   EXPECT_EQ(activation("gelu_python"), kernels::Activation::kGeluErf);
   EXPECT_EQ(activation("relu2"), kernels::Activation::kSquaredRelu);
+  EXPECT_EQ(activation("quick_gelu"), kernels::Activation::kQuickGelu);
+  EXPECT_EQ(activation("gelu_10"), kernels::Activation(kernels::Activation::kClippedGelu, 10.0F));
+  EXPECT_EQ(activation("relu6"), kernels::Activation(kernels::Activation::kClippedRelu, 6.0F));
 }
 
 TEST(FamilyConfigTest, NullAndAbsentAreToldApart) {
@@ -279,6 +282,9 @@ TEST(FamilyConfigTest, TheDocsListThoseThatAreServed) {
 }
 
 TEST(FamilyConfigTest, SettingsOfNewerFamiliesAreReadOrRefusedByName) {
+  const auto neo = read(R"({"model_type": "gpt_neo", "num_layers": 3, "window_size": 9,
+      "attention_types": [[["global"], 1], [["local"], 2]]})");
+  EXPECT_EQ(windows_of(*neo), (std::vector<int>{0, 9, 9}));
   const auto smollm = read(R"({"model_type": "smollm3", "num_hidden_layers": 3,
       "no_rope_layers": [1, 0, 1]})");
   EXPECT_EQ(smollm->layers[1].rotary, -1);
@@ -288,8 +294,22 @@ TEST(FamilyConfigTest, SettingsOfNewerFamiliesAreReadOrRefusedByName) {
            {R"({"model_type": "cohere", "use_qk_norm": true})", "use_qk_norm"},
            {R"({"model_type": "phi", "qk_layernorm": true})", "qk_layernorm"},
            {R"({"model_type": "stablelm", "qk_layernorm": true})", "qk_layernorm"},
-           {R"({"model_type": "gpt_neo", "attention_types": [[["global"], 24]]})",
-            "attention_types"},
+           {R"({"model_type": "gpt_neo", "attention_types": [[["global"], 1000000000]]})",
+            "attention_types: 24 names"},
+           {R"({"model_type": "gpt_neo", "attention_types": [[[], 1000000000]]})", "pairs of"},
+           {R"({"model_type": "gpt_neo", "attention_types": [["global", 24]]})", "pairs of"},
+           {R"({"model_type": "falcon", "alibi": true})", "alibi"},
+           {R"({"model_type": "falcon", "num_ln_in_parallel_attn": 2})", "num_ln_in_parallel"},
+           {R"({"model_type": "falcon", "num_attention_heads": 64, "num_kv_heads": 8,
+                "hidden_size": 4096, "multi_query": false})",
+            "num_kv_heads"},
+           {R"({"model_type": "codegen", "n_head": 10, "n_embd": 640})", "n_head"},
+           {R"({"model_type": "apertus"})", "rope_parameters"},
+           {R"({"model_type": "hunyuan_v1_dense", "rope_scaling": {"type": "dynamic",
+                "alpha": -1.0}})",
+            "alpha"},
+           {R"({"model_type": "llama", "rope_scaling": {"type": "dynamic", "alpha": 2.0}})",
+            "alpha: is no known setting"},
            {R"({"model_type": "gpt_neo", "num_layers": 1, "attention_layers": ["near"]})",
             "'near'"},
            {R"({"model_type": "gptj", "rotary_dim": 9})", "cannot turn"},
@@ -345,7 +365,7 @@ TEST(FamilyConfigTest, WhatIsNotSupportedIsNamed) {
   const std::pair<const char*, const char*> kCases[] = {
       {R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
       {R"({"model_type": "llama", "rope_scaling": 3})", "rope_scaling: an object"},
-      {R"({"model_type": "llama", "hidden_act": "quick_gelu"})", "'quick_gelu'"},
+      {R"({"model_type": "llama", "hidden_act": "mish"})", "'mish'"},
       {R"({"model_type": "llama", "num_key_value_heads": 5})", "num_key_value_heads"},
       {R"({"model_type": "llama", "head_dim": 7})", "even"},
       {R"({"model_type": "llama", "head_dim": 100000})", "head_dim"},

@@ -6,10 +6,12 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -104,10 +106,11 @@ model::ModelInput input_of(const Step& step) {
 // A rank's share of a model, on a stream of its own.
 class RankModel {
  public:
-  RankModel(const model::ModelConfig& config, WeightType type, Communicator& communicator)
-      : vocab_size_(config.vocab_size) {
+  RankModel(const model::ModelConfig& config, WeightType type, Communicator& communicator,
+            std::unique_ptr<model::TensorSource> source = std::make_unique<testing::TinySource>())
+      : source_(std::move(source)), vocab_size_(config.vocab_size) {
     const auto store = model::make_host_store(pool_, type);
-    model::WeightLoader loader(source_, *store, 0, nullptr, communicator.shard());
+    model::WeightLoader loader(*source_, *store, 0, nullptr, communicator.shard());
     auto made = model::make_causal_lm(config, loader,
                                       {.max_tokens = kMaxTokens, .communicator = communicator});
     if (!made.ok()) throw std::runtime_error(made.error().message);
@@ -139,7 +142,7 @@ class RankModel {
   }
 
  private:
-  testing::TinySource source_;
+  const std::unique_ptr<model::TensorSource> source_;
   kernels::WorkerPool pool_{1};
   kernels::Stream stream_{kernels::cpu_backend(), pool_};
   const std::int64_t vocab_size_;
@@ -260,6 +263,85 @@ TEST(TensorParallelTypesTest, AGroupOfOneHasTheBitsOfTheWholeModel) {
     const auto config = testing::config_of(family);
     expect_same_bits(run_divided(config, WeightType::kF32, 1, {together()})[0][0],
                      run_whole(config, WeightType::kF32, together()));
+  }
+}
+
+// TinySource's tensors of a Llama under InternLM 2's names, queries, keys and values by group.
+class InternLm2Source : public model::TensorSource {
+ public:
+  explicit InternLm2Source(const model::ModelConfig& config) : config_(config) {}
+
+  Result<model::SourceTensor> tensor(const model::TensorSpec& spec) override {
+    constexpr std::string_view kFused = "attention.wqkv";
+    if (const auto at = spec.name.find(kFused); at != std::string::npos) {
+      return fused(spec, spec.name.substr(0, at) + "self_attn.",
+                   spec.name.substr(at + kFused.size()));
+    }
+    constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+        {"tok_embeddings", "embed_tokens"},       {"attention.wo", "self_attn.o_proj"},
+        {"feed_forward.w1", "mlp.gate_proj"},     {"feed_forward.w3", "mlp.up_proj"},
+        {"feed_forward.w2", "mlp.down_proj"},     {"attention_norm", "input_layernorm"},
+        {"ffn_norm", "post_attention_layernorm"}, {"output", "lm_head"}};
+    model::TensorSpec llama = spec;
+    for (const auto& [own, name] : kNames) {
+      if (const auto at = llama.name.find(own); at != std::string::npos) {
+        llama.name.replace(at, own.size(), name);
+      }
+    }
+    return llama_.tensor(llama);
+  }
+
+ private:
+  Result<model::SourceTensor> fused(const model::TensorSpec& spec, const std::string& prefix,
+                                    const std::string& leaf) {
+    const auto width = static_cast<std::size_t>(spec.shape.size() > 1 ? spec.shape[1] : 1);
+    const auto heads = static_cast<std::size_t>(config_.num_heads / config_.num_kv_heads);
+    std::vector<float> all;
+    for (std::size_t group = 0; group < static_cast<std::size_t>(config_.num_kv_heads); ++group) {
+      const auto append = [&](const char* part, std::size_t num_heads) {
+        const std::size_t size = num_heads * static_cast<std::size_t>(config_.head_dim) * width;
+        model::TensorSpec own = spec;
+        own.name = prefix + part + leaf;
+        own.shape[0] =
+            static_cast<std::int64_t>(num_heads) * config_.num_kv_heads * config_.head_dim;
+        all.resize(all.size() + size);
+        const auto read = llama_.tensor(own)->read(group * size * sizeof(float),
+                                                   size * sizeof(float), &all[all.size() - size]);
+        EXPECT_TRUE(read.ok());
+      };
+      append("q_proj", heads);
+      append("k_proj", 1);
+      append("v_proj", 1);
+    }
+    return model::SourceTensor{
+        .read = [all](std::uint64_t first, std::size_t count, void* to) -> Result<void> {
+          std::memcpy(to, reinterpret_cast<const char*>(all.data()) + first, count);
+          return {};
+        }};
+  }
+
+  const model::ModelConfig config_;
+  testing::TinySource llama_;
+};
+
+// No class of transformers reads InternLM 2.
+TEST(TensorParallelTypesTest, InternLm2HasTheBitsOfTheSameLlama) {
+  const std::string sizes = R"("vocab_size": 97, "max_position_embeddings": 64, "hidden_size": 64,
+      "intermediate_size": 100, "num_hidden_layers": 2, "num_attention_heads": 8,
+      "num_key_value_heads": 4)";
+  const std::string own = R"({"model_type": "internlm2", )" + sizes + "}";
+  const std::string same = R"({"model_type": "llama", "attention_bias": true, )" + sizes + "}";
+  const auto internlm = testing::config_of({"internlm2", own.c_str()});
+  const auto llama = testing::config_of({"llama", same.c_str()});
+  for (const int num_ranks : {1, 2}) {
+    const auto expected = run_divided(llama, WeightType::kF32, num_ranks, {together()});
+    LocalRanks ranks(num_ranks);
+    const auto errors = testing::run_ranks(ranks, [&](Communicator& communicator) {
+      RankModel rank(internlm, WeightType::kF32, communicator,
+                     std::make_unique<InternLm2Source>(internlm));
+      expect_same_bits(rank.run(together()), expected[0][0]);
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(errors.size()));
   }
 }
 

@@ -71,6 +71,20 @@ inline constexpr TinyFamily kTinyFamilies[] = {
       "residual_multiplier": 0.4, "embedding_multiplier": 3.0, "logits_scaling": 0.7})"},
     {"gptj", R"({"model_type": "gptj", "vocab_size": 97, "n_positions": 64, "n_embd": 64,
       "n_layer": 2, "n_head": 8, "n_inner": 100, "rotary_dim": 4})"},
+    // Numbers of an activation; norms of what has turned; queries, keys and values by parts.
+    {"apertus", R"({"model_type": "apertus", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "num_key_value_heads": 4,
+      "rope_scaling": {"rope_type": "linear", "factor": 2.0}})"},
+    {"hunyuan", R"({"model_type": "hunyuan_v1_dense", "vocab_size": 97,
+      "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 100,
+      "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
+      "rope_scaling": {"type": "dynamic", "alpha": 20.0}})"},
+    {"codegen", R"({"model_type": "codegen", "vocab_size": 97, "n_positions": 64, "n_embd": 64,
+      "n_layer": 2, "n_head": 8, "n_inner": 100, "rotary_dim": 4, "tie_word_embeddings": true})"},
+    {"falcon", R"({"model_type": "falcon", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "ffn_hidden_size": 100, "num_hidden_layers": 2, "bias": true,
+      "num_attention_heads": 8, "num_kv_heads": 4, "new_decoder_architecture": true})"},
 };
 
 inline model::ModelConfig config_of(const TinyFamily& family) {

@@ -29,12 +29,14 @@ ONE_EACH = ("gpt2", "llama3-tied", "opt-narrow-embedding", "gpt-neox-whole", "mi
             "qwen2-vl", "qwen2-5-vl", "qwen3-vl", "olmo2", "olmo3", "granite", "smollm3",
             "seed-oss", "ernie4-5", "helium", "glm", "glm4", "cohere", "cohere2", "exaone4",
             "starcoder2", "phi", "stablelm", "nemotron", "arcee", "gptj", "gpt-bigcode",
-            "gpt-neo", "ministral3")  # fmt: skip
+            "gpt-neo", "ministral3", "internlm3", "apertus", "codegen", "hunyuan",
+            "falcon")  # fmt: skip
 MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased", "llama-yarn",
         "qwen2", "qwen3", "phi3", "llama-relu2", "llama-own-head", "llava-outer-tied",
-        "stablelm-parallel", "gpt-bigcode-heads")  # fmt: skip
+        "stablelm-parallel", "gpt-bigcode-heads", "falcon-one-norm", "falcon-multi-query",
+        "falcon-sequential", "phi-tied", "llama-relu6", "llama-quick-gelu")  # fmt: skip
 # Which the pinned release reads otherwise.
-AS_NEWEST = ("llama-own-head", "llava-outer-tied", "ministral3")
+AS_NEWEST = ("llama-own-head", "llava-outer-tied", "ministral3", "internlm3")
 FORMATS = (("pinned", "safetensors"), ("newest", "safetensors"), ("pinned", "bin"),
            ("newest", "state-dict"), ("pinned", "state-dict"))  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")

@@ -61,6 +61,18 @@ SHAPES = SHAPES | NEWER_SHAPES | {
         max_position_embeddings=160, window_size=30, bos_token_id=1, eos_token_id=2,
         attention_types=[[["global", "local"], 2]],
     )),
+    "falcon-one-norm": ("Falcon", COMMON | dict(
+        new_decoder_architecture=True, num_kv_heads=3, num_ln_in_parallel_attn=1,
+        ffn_hidden_size=70, bias=True,
+    )),
+    "falcon-multi-query": ("Falcon", COMMON | dict(bias=True)),
+    "falcon-sequential": ("Falcon", COMMON | dict(
+        multi_query=False, parallel_attn=False, bias=True, tie_word_embeddings=False,
+    )),
+    "internlm3": ("InternLM3", GATED | dict(head_dim=8, attention_bias=True, mlp_bias=True)),
+    "phi-tied": ("Phi", GATED | dict(hidden_size=48, tie_word_embeddings=True)),
+    "llama-relu6": ("Llama", GATED | dict(hidden_act="relu6")),
+    "llama-quick-gelu": ("Llama", GATED | dict(hidden_act="quick_gelu")),
     "llava": ("Llava", GATED | dict(head_dim=8)),  # a Llama inside a larger model
     "qwen3-yarn": ("Qwen3", GATED | dict(head_dim=12, rope_scaling=YARN)),
     "llama-relu2": ("Llama", GATED | dict(hidden_act="relu2")),
@@ -109,6 +121,8 @@ def build(shape, seed, vocab_size):
                        vision_config=QWEN_VISION[family])
     if family == "GPT2":
         name = "GPT2LMHeadModel"
+    elif family == "InternLM3":  # which transformers reads as Llama
+        name = "LlamaForCausalLM"
     elif "text_config" in options:
         name = family + "ForConditionalGeneration"
     config = getattr(transformers, family + "Config")(**options)
@@ -162,7 +176,8 @@ def end_tokens(model):
 def load(folder):
     inside = "text_config" in json.loads((folder / "config.json").read_text())
     auto = transformers.AutoModelForImageTextToText if inside else transformers.AutoModelForCausalLM
-    return auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    return model.float().eval()  # of an xIELU transformers 4 leaves the numbers in bfloat16
 
 
 def reference_of(folder, tokenizer):

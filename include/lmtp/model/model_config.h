@@ -32,8 +32,13 @@ enum class NormPlaces : std::uint8_t {
   kAfterSum,  // x = norm(x + f(x))
 };
 
-// What of queries and keys is normalised together.
-enum class QueryKeyNorm : std::uint8_t { kNone, kHead, kWhole };
+// What of queries and keys is normalised together, and when.
+enum class QueryKeyNorm : std::uint8_t {
+  kNone,
+  kHead,
+  kWhole,
+  kTurnedHead,  // each head, once it has turned
+};
 
 // One layer of a decoder.
 struct LayerSpec {
@@ -44,8 +49,10 @@ struct LayerSpec {
   float attention_soft_cap = 0.0F;  // of the scores; 0: none
   NormPlaces norms = NormPlaces::kBefore;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
-  bool parallel = false;  // attention and MLP read the same x
+  bool parallel = false;  // attention and MLP read the same x, with norms before alone
+  bool one_norm = false;  // of a parallel layer: and the same normalised x
   bool gated = true;      // the MLP: down(activation(gate(x)) * up(x)), not down(activation(up(x)))
+  // The numbers of kXielu are weights, and not here.
   kernels::Activation activation = kernels::Activation::kSilu;
   bool qkv_bias = false;
   bool attention_out_bias = false;
@@ -66,6 +73,9 @@ struct ModelConfig {
   int num_heads = 0;
   int num_kv_heads = 0;
   int kv_copies = 1;  // of a rank_config: ranks one after another that have the same KV heads
+  // Where queries, keys and values are one matrix: of how many [q | k | v], one after another, of
+  // which ranks have whole ones. 0: of one, which ranks divide in itself.
+  int qkv_parts = 0;
   int head_dim = 0;
   int mlp_size = 0;
   float norm_epsilon = 0.0F;

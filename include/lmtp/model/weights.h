@@ -176,6 +176,9 @@ class WeightLoader {
   // Any other tensor; `shift` is added to its elements.
   PlainWeight plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init,
                     float shift = 0.0F);
+  // Its elements, in host memory; empty after an error, and if the source only records requests.
+  std::vector<float> numbers(const std::string& name, std::vector<std::int64_t> shape,
+                             TensorInit init);
 
   // Counts a linear layer of the model's layers, which adapters may add to; returns its number.
   int add_linear(const WeightStack& stack);

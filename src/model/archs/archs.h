@@ -15,23 +15,28 @@ struct Architecture {
   void (*read_config)(ConfigReader& json, ModelConfig& config);
   // How its checkpoints store the weights.
   DecoderForm (*form)(const ModelConfig& config);
-  // Its published checkpoints name in auto_map the code that transformers has adopted.
+  // Its published checkpoints name in auto_map the code that transformers has adopted, or that was
+  // read for this.
   bool published_with_code = false;
   // A larger model around it, whose config.json may have the text model's keys among its own.
   const char* flat_outer = nullptr;
+  const char* other_architecture = nullptr;  // the class that newer releases have it by
 };
 
 extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kMinistral3, kQwen2, kQwen3,
     kPhi3, kGemma2, kGemma, kGemma3, kQwen2Vl, kQwen25Vl, kQwen3Vl, kOlmo2, kOlmo3, kGranite,
     kSmolLM3, kSeedOss, kErnie45, kHelium, kGlm, kGlm4, kCohere, kCohere2, kExaone4, kStarcoder2,
-    kPhi, kStableLm, kNemotron, kArcee, kGptJ, kGptBigCode, kGptNeo;
+    kPhi, kStableLm, kNemotron, kArcee, kGptJ, kGptBigCode, kGptNeo, kApertus, kHunyuanV1Dense,
+    kCodeGen, kFalcon, kInternLM2, kInternLM3;
 
 inline constexpr const Architecture* kArchitectures[] = {
-    &kGpt2,    &kGptNeox,  &kOpt,      &kLlama,   &kMistral, &kMinistral3, &kQwen2,
-    &kQwen3,   &kPhi3,     &kGemma2,   &kGemma,   &kGemma3,  &kQwen2Vl,    &kQwen25Vl,
-    &kQwen3Vl, &kOlmo2,    &kOlmo3,    &kGranite, &kSmolLM3, &kSeedOss,    &kErnie45,
-    &kHelium,  &kGlm,      &kGlm4,     &kCohere,  &kCohere2, &kExaone4,    &kStarcoder2,
-    &kPhi,     &kStableLm, &kNemotron, &kArcee,   &kGptJ,    &kGptBigCode, &kGptNeo,
+    &kGpt2,           &kGptNeox,  &kOpt,     &kLlama,      &kMistral,   &kMinistral3,
+    &kQwen2,          &kQwen3,    &kPhi3,    &kGemma2,     &kGemma,     &kGemma3,
+    &kQwen2Vl,        &kQwen25Vl, &kQwen3Vl, &kOlmo2,      &kOlmo3,     &kGranite,
+    &kSmolLM3,        &kSeedOss,  &kErnie45, &kHelium,     &kGlm,       &kGlm4,
+    &kCohere,         &kCohere2,  &kExaone4, &kStarcoder2, &kPhi,       &kStableLm,
+    &kNemotron,       &kArcee,    &kGptJ,    &kGptBigCode, &kGptNeo,    &kApertus,
+    &kHunyuanV1Dense, &kCodeGen,  &kFalcon,  &kInternLM2,  &kInternLM3,
 };
 
 // The architecture of that model_type, or an error that lists the supported ones.
@@ -41,14 +46,6 @@ const Architecture* find_in_flat(const std::string& outer_model_type);
 
 // Whose checkpoints are named as Llama's.
 inline DecoderForm llama_form(const ModelConfig&) { return {}; }
-
-// As Llama's, without norms before attention and the MLP and with some of what they give.
-inline DecoderForm result_norms_form(const ModelConfig&) {
-  return {.attention_norm = {},
-          .mlp_norm = {},
-          .attention_result_norm = "post_attention_layernorm",
-          .mlp_result_norm = "post_feedforward_layernorm"};
-}
 
 DecoderForm gemma_form(const ModelConfig&);
 DecoderForm gpt2_form(const ModelConfig&);

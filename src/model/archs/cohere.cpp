@@ -26,7 +26,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   if (json.boolean("use_qk_norm", false)) {
     json.refuse("use_qk_norm: norms of each head's own are not supported");
   }
-  for (LayerSpec& layer : config.layers) layer.parallel = true;
+  for (LayerSpec& layer : config.layers) layer.parallel = layer.one_norm = true;
 }
 
 void read_cohere(ConfigReader& json, ModelConfig& config) {
@@ -43,7 +43,7 @@ void read_cohere2(ConfigReader& json, ModelConfig& config) {
 }
 
 DecoderForm form(const ModelConfig&) {
-  return {.mlp_norm = "", .norm = NormKind::kLayerWithoutBias, .turns_neighbours = true};
+  return {.norm = NormKind::kLayerWithoutBias, .turns_neighbours = true};
 }
 
 }  // namespace

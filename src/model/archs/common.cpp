@@ -9,6 +9,31 @@
 namespace lmtp::model {
 namespace {
 
+using kernels::Activation;
+
+struct NamedActivation {
+  const char* name;
+  Activation activation;
+};
+// By transformers' names.
+constexpr NamedActivation kActivations[] = {
+    {"gelu_new", Activation::kGeluTanh},
+    {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"gelu_python_tanh", Activation::kGeluTanh},
+    {"gelu_fast", Activation::kGeluTanh},
+    {"gelu_accurate", Activation::kGeluTanh},
+    {"gelu", Activation::kGeluErf},
+    {"gelu_python", Activation::kGeluErf},
+    {"gelu_10", {Activation::kClippedGelu, 10.0F}},
+    {"quick_gelu", Activation::kQuickGelu},
+    {"relu", Activation::kRelu},
+    {"relu6", {Activation::kClippedRelu, 6.0F}},
+    {"relu2", Activation::kSquaredRelu},
+    {"silu", Activation::kSilu},
+    {"swish", Activation::kSilu},
+    {"xielu", Activation::kXielu},
+};
+
 constexpr const char* kSlides = "sliding_attention";
 constexpr const char* kFull = "full_attention";
 
@@ -39,7 +64,7 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
   }
   config.norm_epsilon = json.positive("rms_norm_eps", defaults.norm_epsilon);
   LayerSpec layer;
-  layer.activation = read_activation(json, "hidden_act", "silu");
+  layer.activation = read_activation(json, "hidden_act", defaults.activation);
   config.layers.assign(static_cast<std::size_t>(config.num_layers), layer);
   config.tied_embeddings = json.boolean("tie_word_embeddings", defaults.tied_embeddings);
   if (defaults.eos_id >= 0) {
@@ -64,17 +89,12 @@ void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activat
 
 kernels::Activation read_activation(ConfigReader& json, const char* key, const char* fallback) {
   const std::string name = json.text(key, fallback);
-  for (const char* tanh :
-       {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}) {
-    if (name == tanh) return kernels::Activation::kGeluTanh;
+  std::string known;
+  for (const NamedActivation& candidate : kActivations) {
+    if (name == candidate.name) return candidate.activation;
+    known += std::string(known.empty() ? "" : ", ") + candidate.name;
   }
-  if (name == "gelu" || name == "gelu_python") return kernels::Activation::kGeluErf;
-  if (name == "relu") return kernels::Activation::kRelu;
-  if (name == "relu2") return kernels::Activation::kSquaredRelu;
-  if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
-  json.refuse(
-      std::string(key) + ": '" + name +
-      "' is not supported; supported are gelu_new, gelu_pytorch_tanh, gelu, relu, relu2, silu");
+  json.refuse(std::string(key) + ": '" + name + "' is not supported; supported are " + known);
   return kernels::Activation::kNone;
 }
 

@@ -21,6 +21,7 @@ struct ConfigDefaults {
   int num_kv_heads = 0;  // 0: num_heads
   int head_dim = 0;      // 0: hidden_size / num_heads
   double norm_epsilon = 1e-6;
+  const char* activation = "silu";
   bool tied_embeddings = false;
   TokenId eos_id = -1;  // -1: none
 };
@@ -37,7 +38,7 @@ void read_attention_bias(ConfigReader& json, ModelConfig& config);
 void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activation,
                     const char* fallback, bool biases);
 
-// The activation under that key; an unknown name is refused.
+// The activation under that key, by transformers' name (kActivations); another is refused.
 kernels::Activation read_activation(ConfigReader& json, const char* key, const char* fallback);
 
 // sliding_window; 0: none (null, 0 or -1 in the file). `fallback`: if the key is absent.

@@ -33,20 +33,27 @@ Matrix<const float> Attention::operator()(const StepContext& step, const kernels
   const auto keys = projected.slice_columns(query_width, kv_width);
   const auto values = projected.slice_columns(query_width + kv_width, kv_width);
   qkv(step, x, projected, {.prologue = prologue});
-  if (query_norm.loaded()) normalise(step, queries, keys);
-  if (query_rotary != rotary) {
-    rotate(step, query_rotary, shape.kv.head_dim, queries);
-    rotate(step, rotary, shape.kv.head_dim, keys);
-  } else if (rotary >= 0) {
-    rotate(step, rotary, shape.kv.head_dim, projected.slice_columns(0, query_width + kv_width));
-  }
+  const auto both = projected.slice_columns(0, query_width + kv_width);
+  if (norms == QueryKeyNorm::kTurnedHead) turn(step, both);
+  if (norms != QueryKeyNorm::kNone) normalise(step, queries, keys);
+  if (norms != QueryKeyNorm::kTurnedHead) turn(step, both);
   attend(step, shape, cache, queries, keys, values, attended);
   return attended;
 }
 
+void Attention::turn(const StepContext& step, Matrix<float> both) const {
+  const int head_dim = shape.kv.head_dim;
+  if (query_rotary != rotary) {
+    rotate(step, query_rotary, head_dim, both.slice_columns(0, shape.query_width()));
+    rotate(step, rotary, head_dim, both.slice_columns(shape.query_width(), shape.kv.width()));
+  } else if (rotary >= 0) {
+    rotate(step, rotary, head_dim, both);
+  }
+}
+
 void Attention::normalise(const StepContext& step, Matrix<float> queries,
                           Matrix<float> keys) const {
-  if (!norms_whole) {
+  if (norms != QueryKeyNorm::kWhole) {
     query_norm(step.stream, queries, queries, shape.num_heads);
     key_norm(step.stream, keys, keys, shape.kv.num_heads);
     return;
@@ -138,6 +145,24 @@ void DecoderLayer::add(const StepContext& step, const Linear& linear, Matrix<con
 
 namespace {
 
+// Which output of a matrix of qkv_parts is output i of [q | k | v].
+std::vector<std::int64_t> order_of_parts(const ModelConfig& config, bool values_first) {
+  const std::int64_t queries = query_width(config) / config.qkv_parts;
+  const std::int64_t keys = kv_width(config) / config.qkv_parts;
+  std::vector<std::int64_t> order;
+  const auto append = [&](std::int64_t first, std::int64_t count) {
+    for (std::int64_t part = 0; part < config.qkv_parts; ++part) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        order.push_back(part * (queries + 2 * keys) + first + i);
+      }
+    }
+  };
+  append(0, queries);
+  append(values_first ? queries + keys : queries, keys);
+  append(values_first ? queries : queries + keys, keys);
+  return order;
+}
+
 // Loads one model's layers.
 class Loader {
  public:
@@ -149,18 +174,23 @@ class Loader {
     const LayerSpec& spec = config_.layers[static_cast<std::size_t>(index)];
     DecoderLayer layer;
     layer.spec = spec;
-    layer.attention_norm = norm(form_.attention_norm);
+    const bool has_before = spec.norms == NormPlaces::kBefore || spec.norms == NormPlaces::kAround;
+    const bool has_after = spec.norms != NormPlaces::kBefore;
+    if (has_before) layer.attention_norm = norm(form_.attention_norm);
     layer.attention.qkv =
         linear(qkv_parts(), config_.hidden_size, Split::kOutputs, spec.qkv_bias, qkv_order(spec));
     load_query_key_norms(spec, layer.attention);
     layer.attention_out = sum({{name_ + form_.attention_out, {config_.hidden_size}}},
                               query_width(config_), spec.attention_out_bias);
-    layer.attention_result_norm = norm(form_.attention_result_norm);
-    layer.mlp_norm = norm(form_.mlp_norm);
+    if (has_after) layer.attention_result_norm = norm(form_.attention_result_norm);
+    if (has_before && !spec.one_norm) layer.mlp_norm = norm(form_.mlp_norm);
     layer.up = linear(up_parts(spec), config_.hidden_size, Split::kOutputs, spec.mlp_bias, {});
     layer.down =
         sum({{name_ + form_.down, {config_.hidden_size}}}, config_.mlp_size, spec.mlp_bias);
-    layer.mlp_result_norm = norm(form_.mlp_result_norm);
+    if (has_after) layer.mlp_result_norm = norm(form_.mlp_result_norm);
+    if (spec.activation.kind == kernels::Activation::kXielu) {
+      layer.spec.activation = load_xielu(in_, name_ + form_.activation);
+    }
     layer.attention.rotary = rotary_of(spec);
     layer.attention.query_rotary =
         spec.query_rotary >= 0 ? spec.query_rotary : layer.attention.rotary;
@@ -175,7 +205,6 @@ class Loader {
 
  private:
   Norm norm(const std::string& name) {
-    if (name.empty()) return {};
     const float epsilon = config_.norm_epsilon;
     if (form_.norm == NormKind::kRms) {
       return load_rms_norm(in_, name_ + name, config_.hidden_size, epsilon, form_.norm_shift);
@@ -186,10 +215,10 @@ class Loader {
 
   void load_query_key_norms(const LayerSpec& spec, Attention& attention) {
     if (spec.query_key_norm == QueryKeyNorm::kNone) return;
-    attention.norms_whole = spec.query_key_norm == QueryKeyNorm::kWhole;
+    attention.norms = spec.query_key_norm;
+    const bool is_whole = attention.norms == QueryKeyNorm::kWhole;
     const auto load = [&](const std::string& name, std::int64_t own_width) {
-      const std::int64_t width =
-          attention.norms_whole ? own_width * in_.shard().count : config_.head_dim;
+      const std::int64_t width = is_whole ? own_width * in_.shard().count : config_.head_dim;
       return load_rms_norm(in_, name_ + name, width, config_.norm_epsilon, form_.norm_shift);
     };
     attention.query_norm = load(form_.query_norm, query_width(config_));
@@ -200,7 +229,7 @@ class Loader {
     const std::int64_t queries = query_width(config_);
     const std::int64_t keys = kv_width(config_);
     const int copies = config_.kv_copies;
-    if (form_.qkv_order != nullptr) return {{name_ + form_.qkv[0], {queries + 2 * keys}}};
+    if (config_.qkv_parts > 0) return {{name_ + form_.qkv[0], {queries + 2 * keys}}};
     if (form_.qkv.size() == 1) {
       return {{name_ + form_.qkv[0], {queries, keys, keys}, {1, copies, copies}}};
     }
@@ -223,7 +252,7 @@ class Loader {
 
   std::vector<std::int64_t> qkv_order(const LayerSpec& spec) const {
     std::vector<std::int64_t> order;
-    if (form_.qkv_order != nullptr) order = form_.qkv_order(config_);
+    if (config_.qkv_parts > 0) order = order_of_parts(config_, form_.values_first);
     if (!form_.turns_neighbours || rotary_of(spec) < 0) return order;
     // Rows of which halves turn together, of those of which neighbours do.
     const auto half = static_cast<std::int64_t>(
@@ -269,18 +298,6 @@ class Loader {
 
 }  // namespace
 
-std::vector<std::int64_t> by_head_order(const ModelConfig& config) {
-  std::vector<std::int64_t> order;
-  for (std::int64_t part = 0; part < 3; ++part) {
-    for (std::int64_t head = 0; head < config.num_heads; ++head) {
-      for (std::int64_t d = 0; d < config.head_dim; ++d) {
-        order.push_back((head * 3 + part) * config.head_dim + d);
-      }
-    }
-  }
-  return order;
-}
-
 std::unique_ptr<CausalLM> make_decoder(const ModelConfig& config, WeightLoader& in,
                                        const ModelSetup& setup, const DecoderForm& form) {
   const int hidden = config.hidden_size;
@@ -308,6 +325,9 @@ std::unique_ptr<CausalLM> make_decoder(const ModelConfig& config, WeightLoader& 
         form.heads, [&](const std::string& name) { return in.find_prefix(name + ".weight", ""); });
     const std::string& head = found == form.heads.end() ? form.heads.front() : *found;
     parts.head = load_embedding(in, head, config.vocab_size, width, form.has_head_bias);
+  } else if (form.has_head_bias) {
+    in.find_prefix(form.heads.front() + ".bias", "");
+    parts.head = load_tied_head(in, form.heads.front(), config.vocab_size, parts.token_embedding);
   }
   return std::make_unique<DecoderLM>(config, std::move(parts), in, setup);
 }

@@ -20,28 +20,27 @@ namespace lmtp::model {
 enum class NormKind : std::uint8_t { kRms, kLayer, kLayerWithoutBias };
 
 // How checkpoints of a family store the weights. Names are those in the file without .weight, those
-// in layers after `layer` and the layer's number; an empty one: there is no such tensor.
+// in layers after `layer` and the layer's number.
 struct DecoderForm {
   std::string prefix = "model.";  // where the file's names do not say
   std::string embedding = "embed_tokens";
-  std::string positions = {};  // a learned row for each position
+  std::string positions = {};  // a learned row for each position; empty: none
   int position_offset = 0;     // row of position 0
   std::string layer = "layers.";
   // Those of one list are stacked into one matrix, in this order.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
-  // One matrix for all: output i of [q | k | v], on this rank, is its output order[i]; where it is
-  // null the matrix is [q | k | v].
-  std::vector<std::int64_t> (*qkv_order)(const ModelConfig& config) = nullptr;
+  bool values_first = false;  // of ModelConfig::qkv_parts: they are [q | v | k]
   std::string query_norm = "self_attn.q_norm";
   std::string key_norm = "self_attn.k_norm";
   std::string attention_out = "self_attn.o_proj";
   std::vector<std::string> up = {"mlp.gate_proj", "mlp.up_proj"};  // one name for both: stacked
   std::string down = "mlp.down_proj";
-  // By LayerSpec::norms and ::parallel: those before, and those of results.
+  std::string activation = "mlp.act_fn";  // whose numbers are weights
+  // Which of these there are, LayerSpec says: norms before, and of results.
   std::string attention_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
-  std::string attention_result_norm = {};
-  std::string mlp_result_norm = {};
+  std::string attention_result_norm = "post_attention_layernorm";
+  std::string mlp_result_norm = "post_feedforward_layernorm";
   std::string final_norm = "norm";
   std::vector<std::string> heads = {"lm_head"};  // the first that the file has
   NormKind norm = NormKind::kRms;
@@ -54,18 +53,15 @@ struct DecoderForm {
   bool begins_small = false;
 };
 
-// The qkv_order of a matrix [head][q | k | v].
-std::vector<std::int64_t> by_head_order(const ModelConfig& config);
-
 // Loads all tensors; errors are kept in the loader. `config`: of the loader's rank.
 std::unique_ptr<CausalLM> make_decoder(const ModelConfig& config, WeightLoader& in,
                                        const ModelSetup& setup, const DecoderForm& form);
 
 struct Attention {
   Linear qkv;
-  Norm query_norm;  // of each head, or of all together; not loaded: none
+  Norm query_norm;  // by `norms`
   Norm key_norm;
-  bool norms_whole = false;
+  QueryKeyNorm norms = QueryKeyNorm::kNone;
   int rotary = -1;  // the step's table; -1: positions do not turn
   int query_rotary = -1;
   AttentionShape shape;
@@ -77,6 +73,8 @@ struct Attention {
                                           const kernels::LinearPrologue& prologue) const;
 
  private:
+  // both: [m, queries | keys].
+  void turn(const StepContext& step, kernels::Matrix<float> both) const;
   void normalise(const StepContext& step, kernels::Matrix<float> queries,
                  kernels::Matrix<float> keys) const;
 };

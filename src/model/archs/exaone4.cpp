@@ -35,6 +35,6 @@ void read_config(ConfigReader& json, ModelConfig& config) {
 
 }  // namespace
 
-const Architecture kExaone4 = {"exaone4", "Exaone4ForCausalLM", read_config, result_norms_form};
+const Architecture kExaone4 = {"exaone4", "Exaone4ForCausalLM", read_config, llama_form};
 
 }  // namespace lmtp::model

@@ -24,10 +24,7 @@ void read_gemma(ConfigReader& json, ModelConfig& config) {
 }
 
 DecoderForm gemma_form(const ModelConfig&) {
-  return {.mlp_norm = "pre_feedforward_layernorm",
-          .attention_result_norm = "post_attention_layernorm",
-          .mlp_result_norm = "post_feedforward_layernorm",
-          .norm_shift = 1.0F};
+  return {.mlp_norm = "pre_feedforward_layernorm", .norm_shift = 1.0F};
 }
 
 namespace {

@@ -10,7 +10,11 @@ namespace {
 void read_config(ConfigReader& json, ModelConfig& config) {
   read_gpt2_sizes(json, config, {.activation = "gelu_pytorch_tanh"});
   config.tied_embeddings = json.boolean("tie_word_embeddings", true);
-  if (json.boolean("multi_query", true)) config.num_kv_heads = 1;
+  if (json.boolean("multi_query", true)) {
+    config.num_kv_heads = 1;
+  } else {
+    config.qkv_parts = config.num_heads;
+  }
   if (!json.boolean("scale_attn_weights", true)) {
     for (LayerSpec& layer : config.layers) layer.attention_scale = 1.0F;
   }
@@ -19,9 +23,6 @@ void read_config(ConfigReader& json, ModelConfig& config) {
 DecoderForm form(const ModelConfig& config) {
   DecoderForm form = gpt2_form(config);
   form.is_inputs_by_outputs = false;
-  const bool has_one_for_all =
-      config.num_kv_heads == 1 && (config.kv_copies > 1 || config.num_heads > 1);
-  if (!has_one_for_all) form.qkv_order = by_head_order;
   return form;
 }
 

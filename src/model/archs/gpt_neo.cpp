@@ -2,6 +2,8 @@
 // models/gpt_neo/modeling_gpt_neo.py
 // Against GPT-2: scores are not scaled; every other layer sees a window; three matrices for
 // queries, keys and values, without biases.
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,20 +13,42 @@
 namespace lmtp::model {
 namespace {
 
+// [[["global", "local"], 12]]: the names, as often as that, and so on.
+std::vector<std::string> expanded_types(ConfigReader& json, std::size_t num_layers) {
+  std::vector<std::string> types;
+  const Json* const found = json.value("attention_types");
+  if (found == nullptr) return types;
+  bool is_right = found->is_array();
+  for (const Json& item : *found) {
+    const auto times = item.is_array() && item.size() == 2 ? json_integer(item[1]) : std::nullopt;
+    is_right = is_right && times.has_value() && item[0].is_array() && !item[0].empty();
+    for (std::int64_t i = 0; is_right && i < *times && types.size() <= num_layers; ++i) {
+      for (const Json& name : item[0]) {
+        is_right = is_right && name.is_string();
+        types.push_back(is_right ? name.get<std::string>() : "");
+      }
+    }
+  }
+  if (!is_right) {
+    json.refuse("attention_types: pairs of a list of names and how often it comes are expected");
+  }
+  return types;
+}
+
 void read_attention_types(ConfigReader& json, ModelConfig& config) {
   const int window = static_cast<int>(json.integer({"window_size"}, 256, 1, kContextLengthMax));
-  const std::vector<std::string> types = json.texts("attention_layers");
-  if (types.empty() && json.is_set("attention_types")) {
-    json.refuse_unless_forced("attention_types: is read as attention_layers alone, a name a layer");
-  }
+  std::vector<std::string> types = json.texts("attention_layers");
+  if (types.empty()) types = expanded_types(json, config.layers.size());
   if (!types.empty() && types.size() != config.layers.size()) {
-    json.refuse("attention_layers: " + std::to_string(config.num_layers) + " names are expected");
+    json.refuse("attention_layers, or attention_types: " + std::to_string(config.num_layers) +
+                " names are expected");
     return;
   }
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const std::string type = !types.empty() ? types[i] : i % 2 == 0 ? "global" : "local";
     if (type != "global" && type != "local") {
-      json.refuse("attention_layers: '" + type + "' is not supported; supported are global, local");
+      json.refuse("attention_layers, or attention_types: '" + type +
+                  "' is not supported; supported are global, local");
       return;
     }
     config.layers[i].window = type == "local" ? window : 0;

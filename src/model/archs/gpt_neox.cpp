@@ -30,6 +30,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   all.qkv_bias = all.attention_out_bias = json.boolean("attention_bias", true);
   all.mlp_bias = true;
   for (LayerSpec& layer : config.layers) layer = all;
+  config.qkv_parts = config.num_heads;
   read_rotary(json, config,
               {.theta = "rotary_emb_base", .fraction = "rotary_pct", .default_fraction = 0.25});
 }
@@ -38,7 +39,6 @@ DecoderForm form(const ModelConfig&) {
   return {.prefix = "gpt_neox.",
           .embedding = "embed_in",
           .qkv = {"attention.query_key_value"},
-          .qkv_order = by_head_order,
           .attention_out = "attention.dense",
           .up = {"mlp.dense_h_to_4h"},
           .down = "mlp.dense_4h_to_h",

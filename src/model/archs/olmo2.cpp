@@ -32,7 +32,7 @@ void read_olmo3(ConfigReader& json, ModelConfig& config) {
 
 }  // namespace
 
-const Architecture kOlmo2 = {"olmo2", "Olmo2ForCausalLM", read_olmo2, result_norms_form};
-const Architecture kOlmo3 = {"olmo3", "Olmo3ForCausalLM", read_olmo3, result_norms_form};
+const Architecture kOlmo2 = {"olmo2", "Olmo2ForCausalLM", read_olmo2, llama_form};
+const Architecture kOlmo3 = {"olmo3", "Olmo3ForCausalLM", read_olmo3, llama_form};
 
 }  // namespace lmtp::model

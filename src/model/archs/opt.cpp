@@ -2,8 +2,6 @@
 // Against GPT-2: the position table begins with two rows of another use; three matrices for
 // queries, keys and values; ReLU; in the 350m model narrower embeddings and norms behind, not
 // before.
-#include <utility>
-
 #include "archs/archs.h"
 #include "archs/common.h"
 
@@ -42,22 +40,19 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   }
 }
 
-DecoderForm form(const ModelConfig& config) {
-  DecoderForm form{.prefix = "model.decoder.",
-                   .positions = "embed_positions",
-                   .position_offset = 2,
-                   .attention_out = "self_attn.out_proj",
-                   .up = {"fc1"},
-                   .down = "fc2",
-                   .attention_norm = "self_attn_layer_norm",
-                   .mlp_norm = "final_layer_norm",
-                   .final_norm = "final_layer_norm",
-                   .norm = NormKind::kLayer};
-  if (config.layers.front().norms == NormPlaces::kAfterSum) {
-    form.attention_result_norm = std::exchange(form.attention_norm, "");
-    form.mlp_result_norm = std::exchange(form.mlp_norm, "");
-  }
-  return form;
+DecoderForm form(const ModelConfig&) {
+  return {.prefix = "model.decoder.",
+          .positions = "embed_positions",
+          .position_offset = 2,
+          .attention_out = "self_attn.out_proj",
+          .up = {"fc1"},
+          .down = "fc2",
+          .attention_norm = "self_attn_layer_norm",
+          .mlp_norm = "final_layer_norm",
+          .attention_result_norm = "self_attn_layer_norm",
+          .mlp_result_norm = "final_layer_norm",
+          .final_norm = "final_layer_norm",
+          .norm = NormKind::kLayer};
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
       {.vocab_size = 51200, .hidden_size = 2048, .mlp_size = 8192, .num_layers = 24, .eos_id = 2});
   config.norm_epsilon = json.positive("layer_norm_eps", 1e-5);
   read_plain_mlp(json, config, "hidden_act", "gelu_new", true);
-  for (LayerSpec& layer : config.layers) layer.parallel = true;
+  for (LayerSpec& layer : config.layers) layer.parallel = layer.one_norm = true;
   if (json.boolean("qk_layernorm", false)) {
     json.refuse("qk_layernorm: layer norms of heads are not supported");
   }
@@ -26,7 +26,6 @@ DecoderForm form(const ModelConfig&) {
   return {.attention_out = "self_attn.dense",
           .up = {"mlp.fc1"},
           .down = "mlp.fc2",
-          .mlp_norm = "",
           .final_norm = "final_layernorm",
           .norm = NormKind::kLayer,
           .has_head_bias = true};

@@ -25,16 +25,12 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   const bool is_parallel = json.boolean("use_parallel_residual", false);
   for (LayerSpec& layer : config.layers) {
     layer.qkv_bias = has_bias;
-    layer.parallel = is_parallel;
+    layer.parallel = layer.one_norm = is_parallel;
   }
   read_rotary(json, config, {.fraction = "partial_rotary_factor", .default_fraction = 0.25});
 }
 
-DecoderForm form(const ModelConfig& config) {
-  DecoderForm form{.norm = NormKind::kLayer};
-  if (config.layers.front().parallel) form.mlp_norm = "";
-  return form;
-}
+DecoderForm form(const ModelConfig&) { return {.norm = NormKind::kLayer}; }
 
 }  // namespace
 

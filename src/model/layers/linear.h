@@ -40,6 +40,13 @@ class Linear {
   std::int64_t num_outputs() const { return n_; }
   std::int64_t num_inputs() const { return k_; }
 
+  // The same weight, shared, with another bias.
+  Linear with_bias(PlainWeight bias) const {
+    Linear other = *this;
+    other.bias_ = std::move(bias);
+    return other;
+  }
+
   // Valid while this lives.
   kernels::PackedLinear weight() const {
     kernels::PackedLinear packed{weight_.panels.get(), n_, k_, weight_.type};

@@ -1,5 +1,8 @@
 #include "layers/load.h"
 
+#include <cmath>
+#include <utility>
+
 namespace lmtp::model {
 
 Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::int64_t k,
@@ -40,15 +43,38 @@ Norm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width
   return {std::move(weight), epsilon};
 }
 
+kernels::Activation load_xielu(WeightLoader& in, const std::string& name) {
+  const auto number = [&](const char* of, std::vector<std::int64_t> shape, float mean) {
+    const auto values = in.numbers(name + of, std::move(shape), {.mean = mean});
+    return values.empty() ? 0.0F : values.front();
+  };
+  const auto softplus = [](float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); };  // torch's
+  kernels::Activation activation = kernels::Activation::kXielu;
+  activation.above = softplus(number(".alpha_p", {1}, 0.2F));
+  const float below = softplus(number(".alpha_n", {1}, -1.0F));
+  activation.slope = number(".beta", {}, 0.5F);
+  activation.below = activation.slope + below;
+  activation.near = number(".eps", {}, -1e-6F);
+  return activation;
+}
+
+namespace {
+
+// This rank's vocab_share() of NAME.bias.
+PlainWeight load_table_bias(WeightLoader& in, const std::string& name, std::int64_t vocab_size) {
+  const VocabShare share = vocab_share(vocab_size, in.shard());
+  PlainWeight bias = in.plain(name + ".bias", {vocab_size}, kZeros);
+  if (bias.data != nullptr) bias.data = {bias.data, bias.data.get() + share.first};
+  bias.count = share.count;
+  return bias;
+}
+
+}  // namespace
+
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
                       std::int64_t width, bool with_bias) {
   const VocabShare share = vocab_share(vocab_size, in.shard());
-  PlainWeight bias;
-  if (with_bias) {
-    bias = in.plain(name + ".bias", {vocab_size}, kZeros);
-    if (bias.data != nullptr) bias.data = {bias.data, bias.data.get() + share.first};
-    bias.count = share.count;
-  }
+  PlainWeight bias = with_bias ? load_table_bias(in, name, vocab_size) : PlainWeight();
   PackedWeight weight = in.packed({.parts = {{name + ".weight", {share.count}}},
                                    .k = width,
                                    .init = kNormal,
@@ -56,6 +82,11 @@ Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vo
                                    .first_row = share.first,
                                    .num_rows = vocab_size});
   return {std::move(weight), std::move(bias), share.count, width, Split::kNone};
+}
+
+Linear load_tied_head(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
+                      const Linear& embedding) {
+  return embedding.with_bias(load_table_bias(in, name, vocab_size));
 }
 
 }  // namespace lmtp::model

@@ -32,9 +32,17 @@ Norm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t wid
 Norm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
                    float shift = 0.0F);
 
+// NAME.alpha_p and .alpha_n [1], NAME.beta and .eps []: the numbers of an xIELU, as transformers'
+// XIELUActivation has them.
+kernels::Activation load_xielu(WeightLoader& in, const std::string& name);
+
 // NAME.weight [vocab_size, width]: an embedding, or the output head, then NAME.bias if `with_bias`;
 // of a rank its vocab_share() of rows.
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
                       std::int64_t width, bool with_bias = false);
+
+// A head that is the embedding, with NAME.bias.
+Linear load_tied_head(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
+                      const Linear& embedding);
 
 }  // namespace lmtp::model

@@ -19,7 +19,7 @@ class Norm {
   Norm(PlainWeight weight, PlainWeight bias, float epsilon)
       : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon), is_layer_(true) {}
 
-  bool loaded() const { return epsilon_ > 0.0F; }
+  bool loaded() const { return weight_.data != nullptr; }
 
   // x, y: [m, width]; y may be x. Valid while this lives.
   kernels::LinearPrologue of(kernels::Matrix<const float> x, kernels::Matrix<float> y) const {
@@ -54,9 +54,9 @@ class Norm {
             .y = y};
   }
 
-  PlainWeight weight_;    // [width]
-  PlainWeight bias_;      // [width], or none
-  float epsilon_ = 0.0F;  // above 0 once loaded
+  PlainWeight weight_;  // [width], or none: not loaded
+  PlainWeight bias_;    // [width], or none
+  float epsilon_ = 0.0F;
   bool is_layer_ = false;
 };
 
