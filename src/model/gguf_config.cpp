@@ -50,7 +50,7 @@ class Converter {
 
   Result<Json> run() {
     json_["model_type"] = family_.model_type;
-    if (family_.architecture == "gpt2" || family_.architecture == "starcoder") {
+    if (family_.keys.like_gpt2) {
       read_gpt2();
     } else {
       read_sizes();
@@ -148,9 +148,13 @@ class Converter {
     size("context_length", "max_position_embeddings");
     size("embedding_length", "hidden_size");
     size("block_count", "num_hidden_layers");
-    size("feed_forward_length", "intermediate_size");
+    json_["ffn_hidden_size"] = size("feed_forward_length", "intermediate_size");
     const std::int64_t num_heads = size("attention.head_count", "num_attention_heads");
-    json_["num_key_value_heads"] = find_size("attention.head_count_kv").value_or(num_heads);
+    const std::int64_t num_kv_heads = find_size("attention.head_count_kv").value_or(num_heads);
+    for (const char* key : {"num_key_value_heads", "num_kv_heads"}) json_[key] = num_kv_heads;
+    const bool has_two = file_.find_tensor(kSecondFalconNorm) != nullptr;
+    json_["new_decoder_architecture"] = has_two || num_kv_heads > 1;
+    json_["num_ln_in_parallel_attn"] = has_two ? 2 : 1;
     const auto key_length = find_size("attention.key_length");
     const auto value_length = find_size("attention.value_length");
     json_["head_dim"] = gguf_head_dim(file_, family_);
@@ -161,15 +165,16 @@ class Converter {
     }
     number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
     if (const auto epsilon = find_number("attention.layer_norm_epsilon")) {
-      for (const char* key : {"layer_norm_eps", "norm_epsilon", "norm_eps"}) json_[key] = *epsilon;
+      for (const char* key : {"layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"}) {
+        json_[key] = *epsilon;
+      }
     }
   }
 
   void read_rotary() {
-    const bool is_neox = family_.architecture == "gptneox";
-    number("rope.freq_base", is_neox ? "rotary_emb_base" : "rope_theta");
+    for (const char* key : {"rope_theta", "rotary_emb_base"}) number("rope.freq_base", key);
     if (const auto sliding = find_number("rope.freq_base_swa")) {  // of layers with a window
-      if (family_.architecture == "gemma3") {
+      if (family_.keys.own_sliding_base) {
         json_["rope_local_base_freq"] = *sliding;
       } else if (json_.value("rope_theta", 0.0) != *sliding) {
         refuse("'" + full("rope.freq_base_swa") + "' differs from '" + full("rope.freq_base") +
@@ -177,12 +182,11 @@ class Converter {
       }
     }
     const std::int64_t head_dim = gguf_head_dim(file_, family_);
-    const auto turned = find_size("rope.dimension_count");
-    if (turned && head_dim > 0) {
-      json_[is_neox ? "rotary_pct" : "partial_rotary_factor"] =
-          static_cast<double>(*turned) / static_cast<double>(head_dim);
-    } else if (is_neox) {
-      json_["rotary_pct"] = 1.0;
+    json_["rotary_pct"] = 1.0;
+    if (const auto turned = find_size("rope.dimension_count"); turned && head_dim > 0) {
+      for (const char* key : {"partial_rotary_factor", "rotary_pct"}) {
+        json_[key] = static_cast<double>(*turned) / static_cast<double>(head_dim);
+      }
     }
     used_.insert("rope.scaling.type");
     const std::string type(file_.text(full("rope.scaling.type"), error_).value_or("none"));
@@ -200,7 +204,8 @@ class Converter {
              "' is not supported; supported are none, linear, yarn, longrope");
     }
     add_tables(type, original, scaling);
-    if (!scaling.empty()) json_["rope_scaling"] = std::move(scaling);
+    if (scaling.empty()) scaling = {{"rope_type", "default"}};
+    json_["rope_scaling"] = std::move(scaling);
   }
 
   Json yarn(double factor, std::optional<std::int64_t> original) {
@@ -257,20 +262,22 @@ class Converter {
   void read_rest() {
     const auto has = [&](const char* tensor) { return file_.find_tensor(tensor) != nullptr; };
     const bool has_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
-    for (const char* key : {"attention_bias", "use_bias", "use_qkv_bias"}) json_[key] = has_bias;
+    for (const char* key : {"attention_bias", "use_bias", "use_qkv_bias", "bias"}) {
+      json_[key] = has_bias;
+    }
     json_["attention_out_bias"] = has("blk.0.attn_output.bias");
     json_["mlp_bias"] = has("blk.0.ffn_up.bias");
-    read_windows();
-    if (family_.architecture == "granite") {
+    if (family_.keys.windows) read_windows();
+    if (family_.keys.multipliers) {
+      // Where the file does not say, as in llama.cpp; transformers' own default is 1.
+      json_["attention_multiplier"] = 1.0 / std::sqrt(json_["head_dim"].get<double>());
       number("attention.scale", "attention_multiplier");
       number("embedding_scale", "embedding_multiplier");
       number("residual_scale", "residual_multiplier");
       number("logit_scale", "logits_scaling");
     }
-    if (family_.model_type == "cohere" || family_.model_type == "cohere2") {
-      number("logit_scale", "logit_scale");
-    }
-    if (family_.architecture == "gemma2" || family_.architecture == "gemma3") {
+    if (family_.keys.logit_scale) number("logit_scale", "logit_scale");
+    if (family_.keys.soft_caps) {
       number("attn_logit_softcapping", "attn_logit_softcapping");
       number("final_logit_softcapping", "final_logit_softcapping");
       json_["query_pre_attn_scalar"] =
@@ -278,7 +285,7 @@ class Converter {
               ? json_["hidden_size"].get<double>() / json_["num_attention_heads"].get<double>()
               : json_["head_dim"].get<double>();
     }
-    if (family_.architecture == "gptneox" || family_.architecture == "stablelm") {
+    if (family_.keys.parallel) {
       used_.insert("use_parallel_residual");
       json_["use_parallel_residual"] =
           file_.boolean(full("use_parallel_residual"), error_).value_or(true);
@@ -288,17 +295,18 @@ class Converter {
   // How many tokens layers see, and which: a list, or as the family's do where there is none.
   void read_windows() {
     constexpr std::string_view kPattern = "attention.sliding_window_pattern";
-    const auto window = find_size("attention.sliding_window");
-    if (window) json_["sliding_window"] = *window;
-    if (!window && family_.architecture == "exaone4") json_["sliding_window"] = Json();
-    if (!window || !file_.has(full(kPattern))) return;
+    const std::int64_t window =
+        find_size("attention.sliding_window").value_or(family_.keys.default_window);
+    json_["sliding_window"] = window > 0 ? Json(window) : Json();
+    if (window <= 0) return;
+    if (!family_.windowed_type.empty()) json_["model_type"] = family_.windowed_type;
+    if (!file_.has(full(kPattern))) return;
     used_.insert(kPattern);
     const auto slides = file_.numbers(full(kPattern), error_);
     if (!slides) return;
     for (const double slide : *slides) {
       json_["layer_types"].push_back(slide != 0.0 ? "sliding_attention" : "full_attention");
     }
-    if (family_.architecture == "olmo2") json_["model_type"] = "olmo3";
   }
 
   void read_end_tokens() {

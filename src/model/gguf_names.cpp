@@ -28,6 +28,19 @@ constexpr GgufName kQwenLayer[] = {
     {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
 };
+constexpr GgufName kHunyuanLayer[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_q_norm", "self_attn.query_layernorm"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_k_norm", "self_attn.key_layernorm"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
 constexpr GgufName kPhi3Layer[] = {
     {"attn_norm", "input_layernorm"},    {"attn_qkv", "self_attn.qkv_proj"},
     {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
@@ -135,6 +148,36 @@ constexpr GgufName kGpt2Layer[] = {
     {"ffn_up", "mlp.c_fc", GgufChange::kTransposed},
     {"ffn_down", "mlp.c_proj", GgufChange::kTransposed},
 };
+constexpr GgufName kApertusLayer[] = {
+    {"attn_norm", "attention_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "feedforward_layernorm"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+constexpr GgufName kFalconWhole[] = {{"token_embd", "transformer.word_embeddings"},
+                                     {"output_norm", "transformer.ln_f"},
+                                     {"output", "lm_head"}};
+constexpr GgufName kFalconLayer[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_qkv", "self_attention.query_key_value", GgufChange::kByPart},
+    {"attn_output", "self_attention.dense"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+};
+constexpr GgufName kFalconTwoNormsLayer[] = {
+    {"attn_norm", "ln_mlp"},
+    {"attn_norm_2", "ln_attn"},
+    {"attn_qkv", "self_attention.query_key_value", GgufChange::kByPart},
+    {"attn_output", "self_attention.dense"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+};
 constexpr GgufName kGptNeoxWhole[] = {{"token_embd", "gpt_neox.embed_in"},
                                       {"output_norm", "gpt_neox.final_layer_norm"},
                                       {"output", "embed_out"}};
@@ -147,34 +190,66 @@ constexpr GgufName kGptNeoxLayer[] = {
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
 
-// Mistral's models are of the architecture llama there.
+// Mistral's models and InternLM 3 are of the architecture llama there; of InternLM 2 queries, keys
+// and values are three matrices, as Llama's.
 constexpr GgufFamily kFamilies[] = {
     {"llama", "llama", "model.layers.", kLlamaWhole, kLlamaLayer},
     {"qwen2", "qwen2", "model.layers.", kLlamaWhole, kQwenLayer},
     {"qwen3", "qwen3", "model.layers.", kLlamaWhole, kQwenLayer},
-    {"phi3", "phi3", "model.layers.", kLlamaWhole, kPhi3Layer},
-    {"gemma2", "gemma2", "model.layers.", kGemmaWhole, kGemma2Layer},
-    {"gpt2", "gpt2", "transformer.h.", kGpt2Whole, kGpt2Layer},
+    {"phi3", "phi3", "model.layers.", kLlamaWhole, kPhi3Layer, {.windows = true}},
+    {"gemma2",
+     "gemma2",
+     "model.layers.",
+     kGemmaWhole,
+     kGemma2Layer,
+     {.windows = true, .default_window = 4096, .soft_caps = true}},
+    {"gpt2", "gpt2", "transformer.h.", kGpt2Whole, kGpt2Layer, {.like_gpt2 = true}},
     {"gemma", "gemma", "model.layers.", kGemmaWhole, kGemmaLayer},
-    {"gemma3", "gemma3_text", "model.layers.", kGemmaWhole, kGemma2Layer},
+    {"gemma3",
+     "gemma3_text",
+     "model.layers.",
+     kGemmaWhole,
+     kGemma2Layer,
+     {.windows = true, .own_sliding_base = true, .soft_caps = true}},
     {"qwen2vl", "qwen2_vl_text", "model.layers.", kLlamaWhole, kQwenLayer},
     {"qwen3vl", "qwen3_vl_text", "model.layers.", kLlamaWhole, kQwenLayer},
-    {"granite", "granite", "model.layers.", kLlamaWhole, kLlamaLayer},
+    {"granite", "granite", "model.layers.", kLlamaWhole, kLlamaLayer, {.multipliers = true}},
     {"smollm3", "smollm3", "model.layers.", kLlamaWhole, kLlamaLayer},
     {"arcee", "arcee", "model.layers.", kLlamaWhole, kLlamaLayer},
     {"seed_oss", "seed_oss", "model.layers.", kLlamaWhole, kSeedOssLayer},
     {"ernie4_5", "ernie4_5", "model.layers.", kLlamaWhole, kQwenLayer},
-    {"command-r", "cohere", "model.layers.", kLlamaWhole, kQwenLayer},
-    {"cohere2", "cohere2", "model.layers.", kLlamaWhole, kQwenLayer},
-    {"stablelm", "stablelm", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"command-r", "cohere", "model.layers.", kLlamaWhole, kQwenLayer, {.logit_scale = true}},
+    {"cohere2",
+     "cohere2",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.windows = true, .logit_scale = true}},
+    {"stablelm", "stablelm", "model.layers.", kLlamaWhole, kQwenLayer, {.parallel = true}},
     {"glm4", "glm4", "model.layers.", kLlamaWhole, kGlm4Layer},
-    {"olmo2", "olmo2", "model.layers.", kLlamaWhole, kOlmoLayer},
-    {"exaone4", "exaone4", "model.layers.", kLlamaWhole, kOlmoLayer},
+    {"olmo2", "olmo2", "model.layers.", kLlamaWhole, kOlmoLayer, {.windows = true}, {}, "olmo3"},
+    {"exaone4", "exaone4", "model.layers.", kLlamaWhole, kOlmoLayer, {.windows = true}},
     {"nemotron", "nemotron", "model.layers.", kGemmaWhole, kGemmaLayer},
     {"starcoder2", "starcoder2", "model.layers.", kLlamaWhole, kStarcoder2Layer},
-    {"starcoder", "gpt_bigcode", "transformer.h.", kGpt2Whole, kStarcoderLayer},
+    {"starcoder",
+     "gpt_bigcode",
+     "transformer.h.",
+     kGpt2Whole,
+     kStarcoderLayer,
+     {.like_gpt2 = true}},
     {"phi2", "phi", "model.layers.", kPhiWhole, kPhiLayer},
-    {"gptneox", "gpt_neox", "gpt_neox.layers.", kGptNeoxWhole, kGptNeoxLayer},
+    {"apertus", "apertus", "model.layers.", kLlamaWhole, kApertusLayer, {.xielu = true}},
+    {"falcon",
+     "falcon",
+     "transformer.h.",
+     kFalconWhole,
+     kFalconTwoNormsLayer,
+     {},
+     kSecondFalconNorm},
+    {"falcon", "falcon", "transformer.h.", kFalconWhole, kFalconLayer},
+    {"internlm2", "llama", "model.layers.", kLlamaWhole, kLlamaLayer},
+    {"hunyuan-dense", "hunyuan_v1_dense", "model.layers.", kLlamaWhole, kHunyuanLayer},
+    {"gptneox", "gpt_neox", "gpt_neox.layers.", kGptNeoxWhole, kGptNeoxLayer, {.parallel = true}},
 };
 
 // "12" of "12.attn_q.weight"; empty if there is no number with a point behind.
@@ -192,6 +267,7 @@ Result<const GgufFamily*> find_gguf_family(const gguf::GgufFile& file) {
   if (error) return *error;
   std::string known;
   for (const GgufFamily& family : kFamilies) {
+    if (!family.tensor.empty() && file.find_tensor(family.tensor) == nullptr) continue;
     if (architecture == family.architecture) return &family;
     known += (known.empty() ? "" : ", ") + std::string(family.architecture);
   }

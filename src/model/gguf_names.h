@@ -16,7 +16,7 @@ namespace lmtp::model {
 enum class GgufChange : std::uint8_t {
   kNone,
   kInterleaved,  // rows of each head: the halves that turn together lie side by side
-  kByPart,       // rows are [q | k | v][head], not [head][q | k | v]
+  kByPart,       // rows are [q | k | v][group], not [group][q | k | v], a group each KV head
   kTransposed,   // [outputs, inputs], not Conv1D's [inputs, outputs]
   kOneAdded,     // a norm's weight, kept around 1, not 0
 };
@@ -27,12 +27,31 @@ struct GgufName {
   GgufChange change = GgufChange::kNone;
 };
 
+// Which keys a family has besides those of all.
+struct GgufKeys {
+  bool like_gpt2 = false;         // GPT-2's, and no others
+  bool windows = false;           // attention.sliding_window, and its pattern
+  int default_window = 0;         // where the file does not say; 0: all is seen
+  bool own_sliding_base = false;  // layers with a window turn by a base of their own
+  bool multipliers = false;       // Granite's
+  bool logit_scale = false;       // Cohere's
+  bool soft_caps = false;         // and scores that Gemma divides in its way
+  bool parallel = false;          // use_parallel_residual
+  bool xielu = false;             // "xielu.": an activation's numbers, which are tensors elsewhere
+};
+
+// Falcon 40B's, which has two norms in a layer.
+inline constexpr std::string_view kSecondFalconNorm = "blk.0.attn_norm_2.weight";
+
 struct GgufFamily {
   std::string_view architecture;  // general.architecture
   std::string_view model_type;    // config.json's
   std::string_view layers;        // in front of a layer's number: "model.layers."
   std::span<const GgufName> whole;
   std::span<const GgufName> of_layer;
+  GgufKeys keys = {};
+  std::string_view tensor = {};  // which files of this row have, of several with that architecture
+  std::string_view windowed_type = {};  // config.json's where the file has windows; empty: the same
 };
 
 // By the file's general.architecture. The error lists those that are supported.

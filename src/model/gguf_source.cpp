@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,9 @@ struct GgufTensor {
   const gguf::Tensor* stored = nullptr;
   GgufChange change = GgufChange::kNone;
   std::int64_t head_dim = 0;
+  // kByPart's.
+  std::int64_t num_heads = 0;
+  std::int64_t num_groups = 0;
 
   std::int64_t row_elements() const { return stored->shape.size() > 1 ? stored->shape.back() : 1; }
   // Where the row of transformers' checkpoint lies in the file.
@@ -32,10 +37,19 @@ struct GgufTensor {
       const std::int64_t half = head_dim / 2;
       return row - in_head + in_head % half * 2 + in_head / half;
     }
-    const std::int64_t num_heads = stored->shape.front() / (3 * head_dim);
-    const std::int64_t head = row / (3 * head_dim);
-    const std::int64_t part = row / head_dim % 3;
-    return (part * num_heads + head) * head_dim + in_head;
+    const std::int64_t queries = num_heads / num_groups;  // of a group, then a key and a value
+    const std::int64_t group = row / head_dim / (queries + 2);
+    const std::int64_t at = row / head_dim % (queries + 2);
+    const std::int64_t head =
+        at < queries ? group * queries + at : num_heads + (at - queries) * num_groups + group;
+    return head * head_dim + in_head;
+  }
+  // Whether has_other_rows() can be undone.
+  bool has_whole_heads() const {
+    if (head_dim < 2 || head_dim % 2 != 0) return false;
+    if (change != GgufChange::kByPart) return stored->shape.front() % head_dim == 0;
+    return num_groups > 0 && num_heads % num_groups == 0 &&
+           stored->shape.front() == (num_heads + 2 * num_groups) * head_dim;
   }
   bool has_other_rows() const {
     return change == GgufChange::kInterleaved || change == GgufChange::kByPart;
@@ -96,11 +110,16 @@ class GgufSource : public TensorSource {
   GgufSource(gguf::GgufFile header, std::unique_ptr<WeightsFile> file, const GgufFamily& family)
       : header_(std::move(header)), file_(std::move(file)) {
     const std::int64_t head_dim = gguf_head_dim(header_, family);
+    const std::int64_t num_heads = gguf_size(header_, family, "attention.head_count");
+    const std::int64_t own_groups = gguf_size(header_, family, "attention.head_count_kv");
+    const std::int64_t num_groups = own_groups > 0 ? own_groups : num_heads;
     for (const gguf::Tensor& tensor : header_.tensors()) {
       if (is_rotary_table(tensor.name)) continue;
       const GgufTensorName name = translate_name(family, tensor.name);
-      tensors_.emplace(name.ours, GgufTensor{&tensor, name.change, head_dim});
+      tensors_.emplace(name.ours,
+                       GgufTensor{&tensor, name.change, head_dim, num_heads, num_groups});
     }
+    if (family.keys.xielu) read_xielu(family);
   }
 
   std::string origin() const override { return header_.origin(); }
@@ -108,10 +127,19 @@ class GgufSource : public TensorSource {
   std::vector<std::string> names() const override {
     std::vector<std::string> result;
     for (const auto& [name, tensor] : tensors_) result.push_back(name);
+    for (const auto& [name, number] : numbers_) result.push_back(name);
+    std::ranges::sort(result);
     return result;
   }
 
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
+    if (const auto number = numbers_.find(spec.name); number != numbers_.end()) {
+      return SourceTensor{.read = [value = number->second](std::uint64_t, std::size_t count,
+                                                           void* to) -> Result<void> {
+        std::memcpy(to, &value, std::min(count, sizeof(value)));
+        return {};
+      }};
+    }
     const auto found = tensors_.find(spec.name);
     if (found == tensors_.end()) {
       return Error{ErrorCode::kInvalid, origin() + ": tensor '" + spec.name +
@@ -126,9 +154,7 @@ class GgufSource : public TensorSource {
       return broken(tensor, "its shape is " + shape_text(tensor.stored->shape) +
                                 ", and the file's metadata ask for " + shape_text(shape));
     }
-    const int parts = tensor.change == GgufChange::kByPart ? 3 : 1;
-    if (tensor.has_other_rows() && (tensor.head_dim < 2 || tensor.head_dim % 2 != 0 ||
-                                    shape.front() % (parts * tensor.head_dim) != 0)) {
+    if (tensor.has_other_rows() && !tensor.has_whole_heads()) {
       return broken(tensor, "its rows are not those of whole heads");
     }
     SourceTensor result;
@@ -152,6 +178,19 @@ class GgufSource : public TensorSource {
   Result<void> check_unchanged() const override { return file_->check_unchanged(); }
 
  private:
+  // The numbers of each layer, which the file has as metadata.
+  void read_xielu(const GgufFamily& family) {
+    for (const char* key : {"alpha_p", "alpha_n", "beta", "eps"}) {
+      std::optional<Error> mistyped;  // and so missing
+      const auto values = header_.numbers(std::string("xielu.") + key, mistyped);
+      for (std::size_t layer = 0; values && layer < values->size() && layer < kNumLayersMax;
+           ++layer) {
+        numbers_.emplace(std::string(family.layers) + std::to_string(layer) + ".mlp.act_fn." + key,
+                         static_cast<float>((*values)[layer]));
+      }
+    }
+  }
+
   Error broken(const GgufTensor& tensor, const std::string& what) const {
     return Error{ErrorCode::kInvalid, origin() + ": tensor '" + tensor.stored->name + "': " + what};
   }
@@ -201,6 +240,7 @@ class GgufSource : public TensorSource {
   const gguf::GgufFile header_;
   const std::unique_ptr<WeightsFile> file_;
   std::map<std::string, GgufTensor> tensors_;
+  std::map<std::string, float> numbers_;
 };
 
 }  // namespace

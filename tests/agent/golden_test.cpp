@@ -156,7 +156,8 @@ TEST_P(GgufGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Families, GgufGoldenTest,
                          ::testing::Values("mixed", "llama3-tied", "llama-linear-biased", "qwen2",
                                            "qwen3", "phi3-longrope", "gemma2", "gpt-neox", "gpt2",
-                                           "olmo2", "granite", "nemotron", "gpt-bigcode"));
+                                           "olmo2", "granite", "nemotron", "gpt-bigcode", "apertus",
+                                           "falcon"));
 
 // Folders that other libraries quantised; activations stay float.
 class QuantizedGoldenTest : public ::testing::TestWithParam<const char*> {};

@@ -50,6 +50,8 @@ FAMILIES = {
     "granite": ("families/granite", "f16"),
     "nemotron": ("families/nemotron", "f16"),
     "gpt-bigcode": ("families/gpt-bigcode", "f16"),
+    "apertus": ("families/apertus", "f16"),
+    "falcon": ("families/falcon", "f16"),
     "gpt2": ("checkpoints/five-heads-f16", "f16"),
 }
 TOKENIZERS = {
@@ -178,7 +180,7 @@ def write_family(name, source, kind, scratch):
     if "query_pre_attn_scalar" in config:  # which files do not have: it is the size of a head
         config["query_pre_attn_scalar"] = config["head_dim"]
         (folder / "config.json").write_text(json.dumps(config))
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).float()
     rounded = torch.float16 if kind == "f16" else torch.bfloat16
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():

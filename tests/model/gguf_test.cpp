@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gguf_assembler.h"
@@ -170,6 +171,51 @@ TEST(GgufConfigTest, KeysThatMayChangeTheMathsAreRefusedUnlessForced) {
   EXPECT_THAT(forced->notes, ElementsAre(HasSubstr("llama.expert_count")));
   EXPECT_EQ(gguf_error([](GgufAssembler& other) { other.key("llama.expert_count", 0); }),
             "no error");
+}
+
+// The keys that every architecture needs.
+GgufAssembler small(const std::string& architecture) {
+  GgufAssembler file;
+  file.key("general.architecture", architecture);
+  for (const auto& [key, value] : {std::pair{".block_count", 5U},
+                                   {".context_length", 64U},
+                                   {".embedding_length", 8U},
+                                   {".feed_forward_length", 12U},
+                                   {".attention.head_count", 2U}}) {
+    file.key(architecture + key, value);
+  }
+  file.tensor("token_embd.weight", {8, 10}, kGgufF32, 0);
+  file.data_bytes = 320;
+  return file;
+}
+
+std::vector<int> gguf_windows(const GgufAssembler& file) {
+  const auto config = gguf_config(file);
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  std::vector<int> windows;
+  for (const LayerSpec& layer : config->layers) windows.push_back(layer.window);
+  return windows;
+}
+
+TEST(GgufConfigTest, WindowsAreReadOfThoseThatHaveThemAlone) {
+  EXPECT_THAT(
+      gguf_error([](GgufAssembler& file) { file.key("llama.attention.sliding_window", 16); }),
+      HasSubstr("'llama.attention.sliding_window' is not known here"));
+  EXPECT_THAT(gguf_windows(small("gemma2")), ElementsAre(4096, 0, 4096, 0, 4096));
+  EXPECT_THAT(gguf_windows(small("phi3")), ElementsAre(0, 0, 0, 0, 0));
+  EXPECT_THAT(gguf_windows(small("exaone4")), ElementsAre(0, 0, 0, 0, 0));
+  EXPECT_THAT(gguf_windows(small("olmo2")), ElementsAre(0, 0, 0, 0, 0));
+  GgufAssembler olmo3 = small("olmo2");
+  olmo3.key("olmo2.attention.sliding_window", 16);
+  EXPECT_THAT(gguf_windows(olmo3), ElementsAre(16, 16, 16, 0, 16));
+  EXPECT_EQ(gguf_config(olmo3)->model_type, "olmo3");
+}
+
+TEST(GgufConfigTest, GraniteDividesScoresAsOthersWhereTheFileDoesNotSay) {
+  GgufAssembler file = small("granite");
+  EXPECT_FLOAT_EQ(gguf_config(file)->layers.front().attention_scale, 0.5F);
+  file.key("granite.attention.scale", 6, GgufAssembler::number(0.25F));
+  EXPECT_FLOAT_EQ(gguf_config(file)->layers.front().attention_scale, 0.25F);
 }
 
 // As its codes are and as float32 a matrix has the same bits, whatever it is packed with; nothing

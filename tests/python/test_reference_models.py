@@ -16,7 +16,7 @@ import reference_model  # noqa: E402
 GOLDENS = ROOT / "tests" / "goldens"
 QUANTISED = sorted(p.parent for p in (GOLDENS / "quantized").glob("*/golden.json"))
 # Of others no model of transformers is made from the file.
-OTHERS = {"olmo2", "granite", "nemotron", "gpt-bigcode"}
+OTHERS = {"olmo2", "granite", "nemotron", "gpt-bigcode", "apertus", "falcon"}
 FILES = sorted(
     p
     for p in (GOLDENS / "gguf").glob("*.gguf")
