@@ -47,7 +47,7 @@ def changed(folder, **settings):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """By name, what one run says of them all."""
+    """By name, what one run says of them all; and its table."""
     folder = tmp_path_factory.mktemp("models")
     models = {
         "folder": ROOT / "models" / "demo",
@@ -59,9 +59,9 @@ def pages(tmp_path_factory):
     }
     done = serve_check(*models.values(), "--base", GOLDENS / "families" / "llama", "--tokens", "8")
     assert done.returncode == 1, done.stdout + done.stderr
-    found = done.stdout.split("\n\n")
+    *found, table = done.stdout.split("\n\n")
     assert len(found) == len(models), done.stdout + done.stderr
-    return dict(zip(models, found))
+    return dict(zip(models, found)) | {"table": table}
 
 
 @pytest.mark.parametrize("name", WORDS)
@@ -78,7 +78,9 @@ def test_what_is_served(pages, name):
 def test_what_is_refused_in_the_servers_words(pages):
     page = pages["refused"]
     assert "served: no\n  lmtp-serve: " in page and "mamba" in page
-    assert page.endswith("result: refused\n")
+    assert page.endswith("result: refused")
+    assert re.search(r"/refused +refused\n$", pages["table"])
+    assert len(pages["table"].splitlines()) == len(pages) - 1
 
 
 def test_a_difference_is_shown():

@@ -8,6 +8,8 @@ float32 with the numbers that the files hold (dequantize.py reads quantised ones
 tokens that the server chose, so that one difference does not hide the next. Both models are in
 memory at once. Fast: lmtp-bench, with one stream and with eight.
 
+After the pages of several models comes a table of their results.
+
 Exit code 1 where a model is refused (the server's own sentence is shown) or anything differs.
 """
 
@@ -300,7 +302,7 @@ def served_name(adapter):
 
 
 def check(args, model, adapter, server, start):
-    """Whether all is well."""
+    """(whether all is well, what the result is)."""
     ready_s = time.monotonic() - start
     name = served_name(adapter) if adapter else None
     info, ids, asked = asyncio.run(ask_server(args, name, server))
@@ -309,20 +311,19 @@ def check(args, model, adapter, server, start):
     is_compared = print_equal(model, adapter, info, ids, asked, report)
     is_fast = args.no_speed or print_speed(server, name or info["model"], info)
     if report.num_differences:
-        print(f"result: {report.num_differences} differences beyond {report.tolerance:g}")
-        return False
+        return False, f"{report.num_differences} differences beyond {report.tolerance:g}"
     equal = f"no difference beyond {report.tolerance:g}" if is_compared else "not compared"
-    print(f"result: served, {equal}")
-    return is_fast
+    return is_fast, f"served, {equal}"
 
 
 def write_page(args, model):
-    """Whether all is well."""
+    """(whether all is well, what the result is)."""
     adapter, options = None, list(args.options)
     if reference_model.kind_of(model) == ADAPTER:
         model, adapter = args.base or reference_model.base_of(model), model
         if not model:
-            return print(f"{adapter}\nresult: it names no base; give --base MODEL")
+            print(adapter)
+            return False, "it names no base; give --base MODEL"
     print(f"{adapter + ' on ' if adapter else ''}{model}")
     if adapter:
         options += ["--lora-modules", f"{served_name(adapter)}={pathlib.Path(adapter).resolve()}"]
@@ -335,22 +336,29 @@ def write_page(args, model):
         if server.exit_code is None:
             raise
         lines = server.output.strip().splitlines() or [str(e)]
-        return print(f"served: no\n  {lines[-1]}\nresult: refused")
+        print(f"served: no\n  {lines[-1]}")
+        return False, "refused"
     try:
         return check(args, model, adapter, server, start)
     except StreamError as e:
-        return print(f"result: the server said {e}")
+        return False, f"the server said {e}"
     finally:
         server.__exit__()
 
 
 def main():
     args = parse_arguments()
-    is_well = True
+    results = []
     for i, model in enumerate(args.models):
         print(end="\n" if i else "")
-        is_well &= bool(write_page(args, model))
-    sys.exit(0 if is_well else 1)
+        results.append(write_page(args, model))
+        print(f"result: {results[-1][1]}", flush=True)
+    if len(results) > 1:
+        width = max(map(len, args.models))
+        print()
+        for model, (_, text) in zip(args.models, results):
+            print(f"{model:<{width}}  {text}")
+    sys.exit(0 if all(is_well for is_well, _ in results) else 1)
 
 
 if __name__ == "__main__":
