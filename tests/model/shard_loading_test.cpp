@@ -245,7 +245,7 @@ TEST_P(ModelShareTest, ARankReadsItsShareAlone) {
         SCOPED_TRACE(name);
         const bool is_bias = name.ends_with(".bias");
         const bool is_table =
-            has_any(name, {"wte", "embed_tokens", "embed_in", "embeddings", "head"});
+            has_any(name, {"wte", "embed_tokens", "embed_in", "embed_out", "word_emb", "head"});
         if (name.find("project_") == std::string::npos && has_any(name, by_inputs)) {
           EXPECT_EQ(read[name], is_bias ? (rank == 0 ? bytes : 0) : bytes / num_ranks);
           ++num_divided;
