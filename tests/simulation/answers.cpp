@@ -1,6 +1,7 @@
 // What clients are answered, and what must be true of it.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "client.h"
@@ -10,6 +11,8 @@ namespace {
 
 using testing::FakeAgent;
 using testing::kFakeVocabSize;
+
+constexpr std::chrono::milliseconds kMs{1};
 
 bool is_near(double a, double b) { return std::abs(a - b) < 1e-3; }
 
@@ -21,6 +24,7 @@ int num_generated_max(const ClientStream& stream, const Sample& sample) {
 
 void Client::receive(const std::string& line) {
   world_.log(name_, "< " + line);
+  ++num_lines_;
   const bool is_token = line.starts_with("TOKEN ");
   if (!is_token && !line.starts_with("MSG ")) fail("no such verb: " + line);
   const Json entries = Json::parse(line.substr(is_token ? 6 : 4), nullptr, false);
@@ -31,15 +35,26 @@ void Client::receive(const std::string& line) {
 // Exactly one end for each id.
 void Client::take_entry(const Json& entry) {
   const StreamId id = entry.at("stream_id");
+  const bool is_error = entry.contains("error");
+  if (doubtful_.contains(id)) {
+    if (is_error || !entry.at("finish_reason").is_null()) doubtful_.erase(id);
+    return;
+  }
   const auto at = live_.find(id);
   if (at == live_.end()) fail("an entry of a stream that has ended", entry);
   ClientStream& stream = at->second;
-  stream.heard = world_.simulator.now();
-  if (entry.contains("error")) return take_error(id, stream, entry);
+  hear(stream);
+  if (is_error) return take_error(id, stream, entry);
   if (stream.kind == ClientStream::Kind::kQuestion) fail("a token of no stream", entry);
-  if (stream.kind != ClientStream::Kind::kCandidates) return take_token(id, stream, entry);
-  take_candidates(stream, entry);
-  end(id);
+  if (!stream.has_rows()) return take_token(id, stream, entry);
+  const bool decides = stream.kind == ClientStream::Kind::kDecide;
+  decides ? take_decision(stream, entry) : take_candidates(stream, entry);
+  end(id, entry);
+}
+
+void Client::hear(ClientStream& stream) const {
+  stream.heard = world_.simulator.now();
+  stream.heard_at_step = world_.counts.num_steps;
 }
 
 void Client::take_message(const Json& entry) {
@@ -47,41 +62,95 @@ void Client::take_message(const Json& entry) {
   const StreamId id = entry["stream_id"];
   const auto at = live_.find(id);
   if (entry.contains("status")) {
-    // Those of loading go to ids that wait.
+    if (doubtful_.contains(id)) return;
     if (at == live_.end()) fail("a notice of a stream that has ended", entry);
-    at->second.heard = world_.simulator.now();
-    const bool is_loading = entry["status"] == "loading";
-    if (!is_loading && !at->second.wants_notices) fail("a notice that nobody asked for", entry);
-    return;
+    return take_notice(at->second, entry);
   }
   if (at != live_.end() && at->second.kind == ClientStream::Kind::kQuestion) {
     return take_answer(id, at->second, entry);
   }
+  if (entry.contains("controller")) {
+    if (!spent_.contains(id)) fail("it has no controller", entry);
+    return;
+  }
   if (!entry.contains("error")) fail("an answer to no question", entry);
   if (failed_.contains(id) && failed_[id] == entry["code"]) return (void)failed_.erase(id);
-  if (!world_.features.fork && !world_.features.backtrack) fail("an error of no edit", entry);
-  // The edit was refused, and nothing of it comes.
-  if (at != live_.end()) {
-    at->second.is_edited = false;
-    at->second.appended.clear();
-  }
-  std::erase_if(live_,
-                [&](const auto& one) { return one.second.fork_of == id && !one.second.has_begun; });
-  if (at != live_.end()) at->second.num_unbegun = 0;
-  ended_.erase(id);
+  const auto wrong = wrong_edits_.find(id);
+  if (wrong == wrong_edits_.end()) return take_refusal(id, entry);
+  if (--wrong->second == 0) wrong_edits_.erase(wrong);
 }
 
+// They are in an order, and tell nothing that is not so. Notices of a batch of events come before
+// its tokens.
+void Client::take_notice(ClientStream& stream, const Json& entry) {
+  stream.heard = world_.simulator.now();
+  const std::string status = entry["status"];
+  if (status == "loading") {  // those go to ids that wait
+    const int progress = entry.at("progress");
+    // A model that was lost, or unloaded for another one, is loaded again.
+    const bool goes_back = progress < stream.progress;
+    const bool may_go_back =
+        world_.features.several_models || world_.has_failed(Fault::kLost, stream.sent);
+    if ((goes_back && !may_go_back) || progress > 100) fail("loading goes back", entry);
+    stream.progress = progress;
+    return;
+  }
+  const auto index = entry.value("index", std::size_t{0});
+  if (index >= stream.notices.size()) fail("a notice that nobody asked for", entry);
+  Notices& notices = stream.notices[index];
+  notices.line = num_lines_;
+  if (status == "accepted") {
+    if (stream.is_accepted) fail("accepted twice", entry);
+    stream.is_accepted = true;
+    if (entry.at("model") != stream.model) fail("accepted by another model", entry);
+    if (stream.kind != ClientStream::Kind::kGenerate) return;
+    if (entry.at("seed") != stream.seed) fail("accepted with another seed", entry);
+    const int num_prompt = stream.samples.front().num_prompt;
+    if (entry.at("num_prompt") != num_prompt) fail("accepted with another prompt", entry);
+    return;
+  }
+  if (!stream.is_accepted) fail("a notice before it was accepted", entry);
+  if (status == "draining") {
+    if (!world_.has_stopped() || std::exchange(notices.is_draining, true)) {
+      fail("the server does not drain now", entry);
+    }
+  } else if (status == "preempted") {
+    if (notices.is_preempted) fail("preempted twice", entry);
+    notices.is_preempted = true;
+  } else if (status == "resumed") {
+    if (!notices.is_preempted) fail("resumed, and it was not preempted", entry);
+    notices.is_preempted = false;
+  } else if (status == "queued") {
+    const bool generates = stream.kind == ClientStream::Kind::kGenerate;
+    const bool runs = generates && notices.has_token && !notices.is_preempted;
+    if (runs || entry.at("position") < 1) fail("queued, and it runs", entry);
+  } else {
+    fail("no such notice", entry);
+  }
+}
+
+// What needs no model is never refused: its buffer is there.
 void Client::take_answer(StreamId id, const ClientStream& question, const Json& entry) {
   const std::string& name = question.buffer;
-  if (!name.empty() && !question.samples.empty() && !entry.contains("error")) {
-    const std::vector<TokenId>& tokens = question.samples.front().tokens;
-    if (entry.at("length") != tokens.size()) fail("the buffer has another length", entry);
-    if (latest_of_buffer_[name] == id) buffers_[name] = tokens;
+  if (entry.contains("error")) {
+    if (!name.empty()) fail("a buffer's question is refused", entry);
+    if (!is_expected(question, entry)) fail("an error that nothing has caused", entry);
+    if (question.is_counted) ++world_.ends[entry.at("code").get<std::string>()];
+    return end(id, entry);
   }
-  end(id);
+  if (!name.empty()) {
+    const bool frees = question.samples.empty();
+    const std::size_t length = frees ? 0 : question.samples.front().tokens.size();
+    if (entry.at("length") != length) fail("the buffer has another length", entry);
+    if (!frees && latest_of_buffer_[name] == id) buffers_[name] = question.samples.front().tokens;
+  } else if (!question.samples.empty()) {
+    if (entry.at("tokens") != question.samples.front().tokens) fail("other tokens", entry);
+  }
+  end(id, entry);
 }
 
 void Client::take_token(StreamId id, ClientStream& stream, const Json& entry) {
+  if (!stream.script.is_null()) return take_controlled(id, stream, entry);
   if (entry.contains("fork_of")) begin_fork(id, stream, entry);
   if (!stream.has_begun) fail("a fork's first entry does not say of what", entry);
   const bool has_index = entry.contains("index");
@@ -90,17 +159,31 @@ void Client::take_token(StreamId id, ClientStream& stream, const Json& entry) {
   if (index >= stream.samples.size()) fail("no such sample", entry);
   Sample& sample = stream.samples[index];
   if (sample.has_ended) fail("an entry of a sample that has ended", entry);
-  if (stream.kind == ClientStream::Kind::kGenerate) take_edit(stream, sample, entry);
-  check_token(stream, sample, entry);
+  if (!stream.is_doubtful) check_entry(id, stream, sample, entry);
+  if (!stream.first_come) stream.first_come = world_.simulator.now();
   ++world_.counts.num_tokens;
-  const TokenId token = entry.at("token");
-  sample.tokens.push_back(token);
+  sample.tokens.push_back(entry.at("token"));
+  sample.text.resize(sample.tokens.size());
+  if (entry.contains("text") != stream.has_text) fail("text: is wrong", entry);
+  if (stream.has_text) sample.text.back() = entry["text"];
   if (stream.kind == ClientStream::Kind::kScore) stream.scored.erase(stream.scored.begin());
-  if (entry.value("appended", false)) stream.appended.erase(stream.appended.begin());
-  check_end(stream, sample, entry);
+  if (!stream.is_doubtful) check_end(stream, sample, entry);
   if (entry["finish_reason"].is_null()) return;
-  ++world_.counts.num_finished;
-  end_sample(id, stream, sample);
+  ++world_.ends[entry["finish_reason"].get<std::string>()];
+  end_sample(id, stream, sample, entry);
+}
+
+void Client::check_entry(StreamId id, ClientStream& stream, Sample& sample, const Json& entry) {
+  if (!stream.notices.empty()) {
+    Notices& notices = stream.notices.at(entry.value("index", std::size_t{0}));
+    if (!stream.is_accepted) fail("a token before it was accepted", entry);
+    if (notices.is_preempted && num_lines_ > notices.line + 1) {
+      fail("a token of a stream that is preempted", entry);
+    }
+    notices.has_token = true;
+  }
+  if (stream.kind == ClientStream::Kind::kGenerate) take_edit(id, stream, sample, entry);
+  check_token(stream, sample, entry);
 }
 
 void Client::check_token(const ClientStream& stream, Sample& sample, const Json& entry) const {
@@ -108,24 +191,82 @@ void Client::check_token(const ClientStream& stream, Sample& sample, const Json&
   if (stream.kind == ClientStream::Kind::kScore) {
     if (stream.scored.empty() || stream.scored.front() != token) fail("not what is scored", entry);
   } else if (entry.value("appended", false)) {
-    if (stream.appended.empty() || stream.appended.front() != token) fail("not appended", entry);
-    sample.expected.clear();
-  } else {
-    if (sample.expected.empty()) {
-      const int num_left = num_generated_max(stream, sample) - sample.num_generated();
-      if (num_left <= 0) fail("more tokens than asked for", entry);
-      sample.expected = FakeAgent::expected_tokens(sample.tokens, num_left, kFakeVocabSize);
-      std::ranges::reverse(sample.expected);
-    }
-    if (sample.expected.back() != token) {
-      fail("the token is wrong, " + std::to_string(sample.expected.back()) + " is right", entry);
-    }
-    sample.expected.pop_back();
+    sample.expected.clear();  // take_edit() has seen that it is right
+  } else if (!stream.choices.empty()) {
+    sample.expected.clear();  // check_choice() sees that it is right
+  } else if (const TokenId right = token_after(stream, sample, entry); right != token) {
+    fail("the token is wrong, " + std::to_string(right) + " is right", entry);
   }
-  const double logprob = FakeAgent::logprob_after(sample.tokens, token);
+  const double logprob = logprob_after(stream, sample.tokens, token);
   if (!is_near(entry.at("logprob"), logprob)) {
     fail("the log probability is wrong, " + std::to_string(logprob) + " is right", entry);
   }
+}
+
+// An entry may have no token. In the end the tokens are those that the script gives.
+void Client::take_controlled(StreamId id, ClientStream& stream, const Json& entry) {
+  Sample& sample = stream.samples.front();
+  const auto num_gone = entry.value("backtrack", 0);
+  if (num_gone > sample.num_generated()) fail("another number of tokens is gone", entry);
+  sample.resize(sample.tokens.size() - static_cast<std::size_t>(num_gone));
+  if (!stream.first_come) stream.first_come = world_.simulator.now();
+  if (!entry.at("token").is_null()) {
+    const TokenId token = entry["token"];
+    const double logprob = logprob_after(stream, sample.tokens, token);
+    if (!is_near(entry.at("logprob"), logprob)) fail("the log probability is wrong", entry);
+    sample.tokens.push_back(token);
+    ++world_.counts.num_tokens;
+  }
+  if (entry.at("finish_reason").is_null()) return;
+  if (entry["finish_reason"] != "stop") fail("the end is not the controller's", entry);
+  if (sample.tokens != run_script(stream)) fail("the tokens are not the controller's", entry);
+  ++world_.ends["stop"];
+  end_sample(id, stream, sample, entry);
+}
+
+std::vector<TokenId> Client::run_script(const ClientStream& stream) const {
+  const Sample& sample = stream.samples.front();
+  std::vector<TokenId> tokens = sample.tokens;
+  tokens.resize(static_cast<std::size_t>(sample.num_prompt));
+  for (const Json& entry : stream.script) {
+    if (entry.contains("ff") || entry.contains("splice")) {
+      tokens.resize(tokens.size() - entry.value("drop", std::size_t{0}));
+      const Json& more = entry.contains("ff") ? entry["ff"] : entry["splice"];
+      for (const Json& token : more) tokens.push_back(token);
+      continue;
+    }
+    TokenId token = FakeAgent::expected_tokens(tokens, 1, kFakeVocabSize, -1,
+                                               world_.find_adapter(stream.model))[0];
+    const auto is_allowed = [&] {
+      return !entry.contains("allow") || std::ranges::count(entry["allow"], Json(token)) > 0;
+    };
+    while (!is_allowed()) token = (token + 1) % kFakeVocabSize;
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
+// Where a word is forbidden, the next token that is not.
+TokenId Client::token_after(const ClientStream& stream, Sample& sample, const Json& entry) const {
+  if (sample.expected.empty()) {
+    const int num_left = num_generated_max(stream, sample) - sample.num_generated();
+    if (num_left <= 0) fail("more tokens than asked for", entry);
+    sample.expected = FakeAgent::expected_tokens(sample.tokens, num_left, kFakeVocabSize, -1,
+                                                 world_.find_adapter(stream.model));
+    std::ranges::reverse(sample.expected);
+  }
+  TokenId token = sample.expected.back();
+  sample.expected.pop_back();
+  while (std::ranges::binary_search(stream.forbidden, token)) {
+    token = (token + 1) % kFakeVocabSize;
+    sample.expected.clear();  // which follow another one
+  }
+  return token;
+}
+
+double Client::logprob_after(const ClientStream& stream, const std::vector<TokenId>& tokens,
+                             TokenId token) const {
+  return FakeAgent::logprob_after(tokens, token, world_.find_adapter(stream.model));
 }
 
 // With the token that came.
@@ -136,37 +277,50 @@ void Client::check_end(const ClientStream& stream, const Sample& sample, const J
     return;
   }
   const bool is_full = sample.num_generated() >= num_generated_max(stream, sample);
-  if (is_last != is_full) fail("the end is not where it should be", entry);
+  if (is_last && sample.num_to_come() > 0) fail("it ends before what was appended", entry);
+  if (!stream.choices.empty()) {
+    check_choice(stream, sample, entry);
+  } else if (is_last != is_full) {
+    fail("the end is not where it should be", entry);
+  }
+  if (!is_last || !stream.has_text) return;
+  const auto first = static_cast<std::size_t>(sample.num_prompt - sample.num_resumed);
+  std::string text;
+  for (std::size_t i = first; i < sample.text.size(); ++i) text += sample.text[i];
+  const std::string right = world_.tokenizer.decode(std::span(sample.tokens).subspan(first));
+  if (text != right) fail("the text is wrong: " + text + ", right is " + right, entry);
 }
 
-void Client::take_edit(ClientStream& stream, Sample& sample, const Json& entry) const {
-  const bool is_answer = entry.contains("backtrack") || entry.value("appended", false);
-  if (!is_answer) return;
-  if (!stream.is_edited && stream.appended.empty()) fail("nobody has edited this stream", entry);
-  stream.is_edited = false;
-  const auto num_gone = entry.value("backtrack", std::size_t{0});
-  if (num_gone >= sample.tokens.size()) fail("more tokens are gone than it had", entry);
-  sample.resize(sample.tokens.size() - num_gone);
+std::string Client::bytes_of(const Sample& sample) const {
+  const auto first = static_cast<std::size_t>(sample.num_prompt - sample.num_resumed);
+  std::string bytes;
+  for (std::size_t i = first; i < sample.tokens.size(); ++i) {
+    bytes += world_.tokenizer.token_bytes(sample.tokens[i]);
+  }
+  return bytes;
 }
 
-void Client::begin_fork(StreamId id, ClientStream& stream, const Json& entry) {
-  const StreamId of = entry["fork_of"];
-  if (stream.has_begun || of != stream.fork_of) fail("no such fork", entry);
-  const auto parent = live_.find(of);
-  const auto ended = ended_.find(of);
-  if (parent == live_.end() && ended == ended_.end()) fail("the fork of an unknown stream", entry);
-  const Sample& shared = parent != live_.end() ? parent->second.samples.front() : ended->second;
-  const auto num_tokens =
-      entry.at("fork_prompt").get<std::size_t>() + entry.at("fork_at").get<std::size_t>();
-  if (num_tokens > shared.tokens.size()) fail("a fork of tokens that have not come", entry);
-  Sample& sample = stream.samples.front();
-  sample = shared;
-  sample.has_ended = false;
-  sample.resize(num_tokens);
-  if (entry["fork_prompt"] != sample.num_prompt) fail("the fork's prompt is another one", entry);
-  stream.has_begun = true;
-  if (parent != live_.end()) --parent->second.num_unbegun;
-  world_.log(name_, "  " + std::to_string(id) + " is a fork");
+// The bytes begin one of the choices, and the stream ends where nothing may follow.
+void Client::check_choice(const ClientStream& stream, const Sample& sample,
+                          const Json& entry) const {
+  const std::string bytes = bytes_of(sample);
+  const auto goes_on = [&](const std::string& choice) { return choice.starts_with(bytes); };
+  if (std::ranges::none_of(stream.choices, goes_on)) fail("no such choice: " + bytes, entry);
+  const bool is_done = std::ranges::none_of(stream.choices, [&](const std::string& choice) {
+    return goes_on(choice) && choice.size() > bytes.size();
+  });
+  const bool is_full = sample.num_generated() >= num_generated_max(stream, sample);
+  const Json reason = is_done ? Json("stop") : is_full ? Json("length") : Json();
+  if (entry["finish_reason"] != reason) fail("the end is not where the grammar has it", entry);
+}
+
+// The same question has the same answer, to the last bit.
+void Client::take_decision(const ClientStream& stream, const Json& entry) const {
+  const Json& answers = entry.at("answers");
+  if (answers.size() != stream.decision["questions"].size()) fail("answers are missing", entry);
+  const auto [known, is_new] =
+      world_.decisions.emplace(stream.model + stream.decision.dump(), answers.dump());
+  if (known->second != answers.dump()) fail("answered before: " + known->second, entry);
 }
 
 void Client::take_candidates(const ClientStream& stream, const Json& entry) const {
@@ -176,7 +330,7 @@ void Client::take_candidates(const ClientStream& stream, const Json& entry) cons
     std::vector<TokenId> tokens = stream.samples.front().tokens;
     double sum = 0.0;
     for (const TokenId token : stream.candidates[i]) {
-      sum += static_cast<double>(FakeAgent::logprob_after(tokens, token));
+      sum += logprob_after(stream, tokens, token);
       tokens.push_back(token);
     }
     if (!is_near(answers[i].at("logprob"), sum)) {
@@ -187,7 +341,8 @@ void Client::take_candidates(const ClientStream& stream, const Json& entry) cons
 
 void Client::take_error(StreamId id, ClientStream& stream, const Json& entry) {
   const std::string code = entry.at("code");
-  if (!is_expected(stream, code)) fail("an error that nothing has caused", entry);
+  if (!is_expected(stream, entry)) fail("an error that nothing has caused", entry);
+  if (!stream.has_rows()) ++world_.ends[code];
   if (code == "unknown_model" || code == "model_failed" || code == "unavailable") {
     failed_[id] = code;
     spent_.insert(id);
@@ -195,40 +350,63 @@ void Client::take_error(StreamId id, ClientStream& stream, const Json& entry) {
   if (entry.contains("index")) {
     Sample& sample = stream.samples.at(entry["index"].get<std::size_t>());
     if (sample.has_ended) fail("an error of a sample that has ended", entry);
-    return end_sample(id, stream, sample);
+    return end_sample(id, stream, sample, entry);
   }
+  if (!stream.has_begun) forget_edit(stream.fork_of, stream.fork_number);
   ClientStream lost = stream;
-  end(id);
+  end(id, entry);
   const bool may_retry = entry.value("retryable", false) && code != "shutting_down";
   if (may_retry && !spent_.contains(id) && random_.one_in(2)) ask_again(id, std::move(lost));
 }
 
-bool Client::is_expected(const ClientStream& stream, const std::string& code) const {
-  const Features& on = world_.features;
-  if (code == "cancelled") return stream.is_cancelled;
-  if (code == "timeout") return stream.has_timeout;
-  if (code == "internal") return on.failed_steps || on.failed_rows || on.lost_device;
-  if (code == "model_failed") return on.lost_device || on.failed_loads;
-  if (code == "unavailable") return on.failed_loads || on.several_models;
-  if (code == "shutting_down") return world_.has_stopped();
-  if (code == "overloaded") return on.few_requests || on.several_models;
-  // A fork whose stream ended meanwhile; a prompt of a buffer that was not made.
-  if (code == "invalid_request") return !stream.has_begun || on.buffers;
-  return false;
-}
-
-void Client::end_sample(StreamId id, ClientStream& stream, Sample& sample) {
-  sample.has_ended = true;
-  if (std::ranges::all_of(stream.samples, &Sample::has_ended)) end(id);
-}
-
-void Client::end(StreamId id) {
-  const ClientStream& stream = live_.at(id);
-  if (stream.num_unbegun > 0) ended_[id] = stream.samples.front();
-  if (!stream.has_begun) {
-    const auto parent = live_.find(stream.fork_of);
-    if (parent != live_.end()) --parent->second.num_unbegun;
+// Whether something that was done since the stream was sent leads to this error.
+bool Client::is_expected(const ClientStream& stream, const Json& entry) const {
+  const std::string code = entry.at("code");
+  const std::string text = entry.at("error");
+  const auto is_of = [&](const char* words, Fault fault) {
+    return text.find(words) != std::string::npos && world_.has_failed(fault, stream.sent);
+  };
+  if (world_.has_failed(Fault::kMemory, stream.sent)) return true;
+  if (code == "cancelled") return stream.cancelled.has_value();
+  if (code == "timeout") {
+    // The step that runs may still give a token.
+    const bool has_met = stream.is_of_first && stream.first_come;
+    const auto time = (has_met ? *stream.first_come : world_.simulator.now()) - stream.sent;
+    return stream.timeout_ms > 0 && time >= kMs * stream.timeout_ms;
   }
+  if (code == "internal") {
+    return is_of("this step fails", Fault::kStep) || is_of("this step fails", Fault::kLost) ||
+           is_of("not a number", Fault::kRow);
+  }
+  if (code == "model_failed" && is_of("device was lost", Fault::kLost)) return true;
+  if (is_of("load fails", Fault::kLoad)) return true;
+  if (code == "unavailable" && text.find("was unloaded again") != std::string::npos) {
+    return world_.features.several_models;
+  }
+  // Adapters are known once their model is loaded.
+  if (code == "unknown_model" && text.find("is not served here") != std::string::npos) {
+    return world_.find_adapter(stream.model) != nullptr;
+  }
+  if (code == "shutting_down") return world_.has_stopped();
+  if (code == "overloaded") {
+    // Rows take turns beside each other.
+    return world_.may_be_overloaded(stream.sent, stream.has_rows() ? stream.num_requests : 0);
+  }
+  // A fork whose stream ended meanwhile.
+  if (code != "invalid_request" || stream.has_begun) return false;
+  return !live_.contains(stream.fork_of) && text.find("is not live") != std::string::npos;
+}
+
+void Client::end_sample(StreamId id, ClientStream& stream, Sample& sample, const Json& entry) {
+  sample.has_ended = true;
+  if (std::ranges::all_of(stream.samples, &Sample::has_ended)) end(id, entry);
+}
+
+// Its last entry, or what is the answer.
+void Client::end(StreamId id, const Json& entry) {
+  const ClientStream& stream = live_.at(id);
+  leave_forks(id, stream, entry);
+  world_.demand.add(world_.simulator.now(), -stream.num_requests);
   live_.erase(id);
 }
 

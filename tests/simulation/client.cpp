@@ -14,6 +14,11 @@ constexpr microseconds kSecond{1'000'000};
 constexpr microseconds kSilenceMax = 300 * kSecond;
 // And once there are none any more.
 constexpr microseconds kHealedMax = 120 * kSecond;
+// How long a stream may go on that was cancelled, or is beyond its timeout.
+constexpr microseconds kEndMax = 30 * kSecond;
+// Steps of the model in which a stream hears nothing; and the only one of its connection.
+constexpr std::int64_t kStepsMax = 8'000;
+constexpr std::int64_t kStepsAloneMax = 1'000;
 constexpr std::size_t kLiveMax = 12;
 
 }  // namespace
@@ -21,6 +26,7 @@ constexpr std::size_t kLiveMax = 12;
 Client::Client(World& world, int number)
     : world_(world),
       name_("client-" + std::to_string(number)),
+      is_newcomer_(world.features.newcomers && number % 2 == 1),
       random_(world.options.seed * 1000 + static_cast<std::uint64_t>(number) + 1) {
   // The same for all clients, so that they share blocks.
   Random shared(world.options.seed ^ 0x50F1);
@@ -46,8 +52,10 @@ void Client::run(const std::function<void()>& done) {
     listen(50 * kMs);
   }
   const Clock::time_point due = world_.simulator.now() + kHealedMax;
-  while (!live_.empty()) {
-    if (world_.simulator.now() > due) fail("a stream does not end");
+  while (!live_.empty() || awaits_refusals()) {
+    if (world_.simulator.now() > due) {
+      fail(live_.empty() ? "an edit is neither done nor refused" : "a stream does not end");
+    }
     mend();
     listen(50 * kMs);
   }
@@ -64,6 +72,11 @@ bool Client::mend() {
 
 void Client::act() {
   if (mend()) return;
+  if (is_newcomer_) {
+    if (!live_.empty()) return;
+    disconnect();
+    return generate();
+  }
   const Features& on = world_.features;
   const int what = random_.below(100);
   if (what < 8 && on.cancel) return cancel();
@@ -76,6 +89,8 @@ void Client::act() {
   if (live_.size() >= kLiveMax) return;
   if (what < 52 && on.score) return score();
   if (what < 58 && on.candidates) return score_candidates();
+  if (what < 62 && on.decide) return decide();
+  if (what < 68 && on.controllers) return run_controller();
   generate();
 }
 
@@ -93,7 +108,9 @@ void Client::connect() {
   buffers_.clear();
   spent_.clear();
   failed_.clear();
-  ended_.clear();
+  edits_.clear();
+  wrong_edits_.clear();
+  doubtful_.clear();
   world_.log(name_, "connects");
 }
 
@@ -122,7 +139,10 @@ void Client::close() {
 
 void Client::retry_all() {
   std::map<StreamId, ClientStream> lost = std::exchange(live_, {});
-  for (auto& [id, stream] : lost) ask_again(id, std::move(stream));
+  for (auto& [id, stream] : lost) {
+    world_.demand.lose(world_.simulator.now(), stream.num_requests);
+    ask_again(id, std::move(stream));
+  }
 }
 
 void Client::stall() { world_.simulator.pass(microseconds(random_.below(5'000'000))); }
@@ -148,12 +168,24 @@ void Client::listen(microseconds time) {
   check_bounds();
 }
 
-void Client::check_bounds() const {
+void Client::check_bounds() {
   if (*connection_.has_ended) return;
+  const Clock::time_point now = world_.simulator.now();
+  Counts& counts = world_.counts;
+  if (live_.size() > 1) alone_since_ = counts.num_steps;
   for (const auto& [id, stream] : live_) {
-    if (world_.simulator.now() - stream.heard > kSilenceMax) {
-      fail("nothing comes of stream " + std::to_string(id));
-    }
+    const std::string name = "stream " + std::to_string(id);
+    if (now - stream.heard > kSilenceMax) fail("nothing comes of " + name);
+    if (stream.cancelled && now - *stream.cancelled > kEndMax) fail(name + " was cancelled");
+    const auto due = stream.sent + kMs * stream.timeout_ms + kEndMax;
+    const bool has_timeout = stream.timeout_ms > 0 && !(stream.is_of_first && stream.first_come);
+    if (has_timeout && now > due) fail(name + " is beyond its timeout");
+    if (world_.features.several_models || world_.features.lost_device) continue;
+    const std::int64_t num_steps = counts.num_steps - stream.heard_at_step;
+    const std::int64_t num_alone = std::min(num_steps, counts.num_steps - alone_since_);
+    counts.num_steps_waited = std::max(counts.num_steps_waited, num_steps);
+    counts.num_steps_waited_alone = std::max(counts.num_steps_waited_alone, num_alone);
+    if (num_steps > kStepsMax || num_alone > kStepsAloneMax) fail(name + " is left behind");
   }
 }
 

@@ -21,26 +21,47 @@ namespace lmtp::simulation {
 
 using Json = nlohmann::json;
 
+// A BACKTRACK that may change a stream.
+struct Edit {
+  std::int64_t number = 0;  // of the client's messages
+  std::size_t num_dropped = 0;
+  std::vector<TokenId> appended;
+  std::size_t num_known = 0;  // tokens that the stream had at least
+};
+
 // What a client has of one sequence.
 struct Sample {
   std::vector<TokenId> tokens;    // the prompt's and those that came
   int num_prompt = 0;             // as the server has it, with what was resumed
   int num_resumed = 0;            // of these
   std::vector<TokenId> expected;  // that follow, the last first
+  std::vector<std::string> text;  // that came with the tokens, where any does
+  std::vector<TokenId> appended;  // by edits; some may have come
+  std::size_t appended_at = 0;    // where the first of them is
   bool has_ended = false;
 
   int num_generated() const { return static_cast<int>(tokens.size()) - num_prompt; }
-  void resize(std::size_t size) {
-    tokens.resize(size);
-    const int num_gone = std::max(num_prompt - static_cast<int>(size), 0);
-    num_prompt -= num_gone;
-    num_resumed = std::max(num_resumed - num_gone, 0);
-    expected.clear();
+  // How many of the appended ones have not come.
+  std::size_t num_to_come() const {
+    const std::size_t end = appended_at + appended.size();
+    return end > tokens.size() ? end - tokens.size() : 0;
   }
+  TokenId next_appended() const { return appended.at(tokens.size() - appended_at); }
+  void resize(std::size_t size);
+  // How many of the tokens that came are gone by it.
+  std::size_t apply(const Edit& edit);
+};
+
+// Where a stream's notices stand.
+struct Notices {
+  bool has_token = false;
+  bool is_preempted = false;
+  bool is_draining = false;
+  std::int64_t line = 0;  // of the last one
 };
 
 struct ClientStream {
-  enum class Kind { kGenerate, kScore, kCandidates, kQuestion };
+  enum class Kind { kGenerate, kScore, kCandidates, kDecide, kQuestion };
 
   Kind kind = Kind::kGenerate;
   std::string model;
@@ -48,20 +69,50 @@ struct ClientStream {
   int max_tokens = 0;
   std::vector<TokenId> scored;                   // of a SCORE, those that have not come
   std::vector<std::vector<TokenId>> candidates;  // of kCandidates
-  Clock::time_point heard;                       // when it was last heard of
-  bool is_cancelled = false;
-  bool has_timeout = false;
-  bool wants_notices = false;
-  bool has_begun = true;  // false: a fork of which nothing has come
-  StreamId fork_of = 0;
-  int num_unbegun = 0;            // forks of it
-  bool is_edited = false;         // a BACKTRACK that no entry has answered
-  std::string buffer;             // that a question is about
-  std::vector<TokenId> appended;  // by it, those that have not come
+  Json decision;                                 // of kDecide: the message's own fields
+  std::vector<TokenId> forbidden;                // by bad_words; sorted
+  std::vector<std::string> choices;              // of a grammar: what the text may be
+  Json script;                                   // of a controller; null: it has none
+  bool has_text = false;
+  int num_requests = 0;  // that it is for the server, at most
+  std::uint64_t seed = 0;
+  Clock::time_point sent;
+  Clock::time_point heard;  // when it was last heard of
+  std::int64_t heard_at_step = 0;
+  std::optional<Clock::time_point> cancelled;
+  int timeout_ms = 0;                           // 0: none
+  bool is_of_first = false;                     // that is of the first token
+  std::optional<Clock::time_point> first_come;  // its first entry
+  std::vector<Notices> notices;                 // by sample; empty: it wants none
+  bool is_accepted = false;                     // as the notice says, which forks have none of
+  int progress = 0;                             // of loading
+  std::string buffer;                           // that a question is about
+  bool is_counted = false;   // of a question: where it is refused, the server counts it
+  std::optional<Edit> edit;  // that no entry has answered
+  bool is_doubtful = false;  // one of its edits was refused, and which is not known
 
+  // A fork's, until its first entry:
+  bool has_begun = true;
+  StreamId fork_of = 0;
+  std::int64_t fork_number = 0;  // of the FORK among the client's messages
+  std::size_t num_least = 0;     // tokens that it begins with
+  std::optional<Sample> parent;  // as the FORK found it, where it is another one by now
+
+  // It is answered by one entry, of which the server computes rows.
+  bool has_rows() const { return kind == Kind::kCandidates || kind == Kind::kDecide; }
   bool is_running() const {
-    return kind == Kind::kGenerate && has_begun && !is_cancelled && samples.size() == 1;
+    return kind == Kind::kGenerate && has_begun && !cancelled && samples.size() == 1 &&
+           script.is_null();
   }
+};
+
+// A FORK or BACKTRACK that may still be refused.
+struct Unanswered {
+  enum class Kind { kBacktrack, kFork, kNothing };  // kNothing: a BACKTRACK of nothing
+
+  std::int64_t number = 0;
+  Kind kind = Kind::kNothing;
+  bool must_be_refused = false;
 };
 
 // Owner: World::run(). One thread of the simulation.
@@ -88,48 +139,76 @@ class Client {
   void retry_all();
   void listen(std::chrono::microseconds time);
   void stall();
-  void check_bounds() const;
+  void check_bounds();
 
   // requests.cpp
   void generate();
+  void run_controller();
   void score();
   void score_candidates();
+  void decide();
   void cancel();
-  void fork();
-  void backtrack();
   void set_buffer();
   void ask();
   void ask_again(StreamId id, ClientStream stream);
-  StreamId add(ClientStream stream);
+  StreamId add(ClientStream stream, std::optional<StreamId> again = {});
   Json prompt_of(const std::vector<TokenId>& tokens);
   void set_common(Json& message, ClientStream& stream);
   std::vector<TokenId> draw_prompt(int most);
-  std::optional<StreamId> find_running();
   void send(const std::string& verb, const Json& message);
+
+  // edits.cpp
+  std::optional<StreamId> find_running(bool for_fork);
+  void fork();
+  void backtrack();
+  void edit_wrongly();
+  void take_edit(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
+  void begin_fork(StreamId id, ClientStream& stream, const Json& entry);
+  void take_refusal(StreamId id, const Json& entry);
+  void check_refusal(const ClientStream& stream, const Unanswered& edit, const Json& entry) const;
+  void forget_edit(StreamId id, std::int64_t number);
+  void leave_forks(StreamId id, const ClientStream& stream, const Json& entry);
+  bool awaits_refusals() const;
 
   // answers.cpp
   void receive(const std::string& line);
   void take_entry(const Json& entry);
   void take_message(const Json& entry);
+  void hear(ClientStream& stream) const;
+  void take_notice(ClientStream& stream, const Json& entry);
   void take_answer(StreamId id, const ClientStream& question, const Json& entry);
   void take_token(StreamId id, ClientStream& stream, const Json& entry);
+  void take_controlled(StreamId id, ClientStream& stream, const Json& entry);
+  std::vector<TokenId> run_script(const ClientStream& stream) const;
+  void check_entry(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
+  void take_decision(const ClientStream& stream, const Json& entry) const;
   void take_candidates(const ClientStream& stream, const Json& entry) const;
-  void begin_fork(StreamId id, ClientStream& stream, const Json& entry);
-  void take_edit(ClientStream& stream, Sample& sample, const Json& entry) const;
   void take_error(StreamId id, ClientStream& stream, const Json& entry);
   void check_token(const ClientStream& stream, Sample& sample, const Json& entry) const;
   void check_end(const ClientStream& stream, const Sample& sample, const Json& entry) const;
-  bool is_expected(const ClientStream& stream, const std::string& code) const;
-  void end_sample(StreamId id, ClientStream& stream, Sample& sample);
-  void end(StreamId id);
+  void check_choice(const ClientStream& stream, const Sample& sample, const Json& entry) const;
+  std::string bytes_of(const Sample& sample) const;
+  TokenId token_after(const ClientStream& stream, Sample& sample, const Json& entry) const;
+  double logprob_after(const ClientStream& stream, const std::vector<TokenId>& tokens,
+                       TokenId token) const;
+  bool is_expected(const ClientStream& stream, const Json& entry) const;
+  void end_sample(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
+  void end(StreamId id, const Json& entry);
   [[noreturn]] void fail(const std::string& why, const Json& about = {}) const;
 
   World& world_;
   const std::string name_;
+  const bool is_newcomer_;  // each of its streams comes by a connection of its own
   Random random_;
   Connection connection_;
+  std::int64_t alone_since_ = 0;  // the step since when at most one stream lives
+  std::int64_t num_lines_ = 0;    // that have come
+  std::int64_t num_sent_ = 0;     // messages
   std::map<StreamId, ClientStream> live_;
-  std::map<StreamId, Sample> ended_;        // parents whose forks have not begun
+  std::map<StreamId, std::vector<Unanswered>> edits_;  // by the stream that they name
+  std::map<StreamId, int> wrong_edits_;                // that must be refused
+  std::int64_t num_appended_ = 0;                      // by all edits
+  std::set<StreamId> doubtful_;                        // forks that may not be
   std::map<StreamId, std::string> failed_;  // ended with an error of a model, which comes twice
   std::set<StreamId> spent_;                // ids of which something may come after their end
   std::map<std::string, std::vector<TokenId>> buffers_;

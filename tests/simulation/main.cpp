@@ -1,4 +1,4 @@
-// The simulation as a program, which tools/simulate starts: docs/architecture.md, "The simulation".
+// The simulation as a program, which tools/simulate starts: docs/simulation.md.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +27,7 @@ struct Arguments {
   bool has_seed = false;
   bool shrinks = true;
   bool same_again = false;
+  bool keeps_going = false;  // after a seed that fails
   std::string log;
 };
 
@@ -44,12 +45,13 @@ std::string run_here(const Options& options) {
   char text[256];
   std::snprintf(text, sizeof(text),
                 "seed %llu: %lld operations, %lld streams, %lld tokens, %lld bytes, %lld steps, "
-                "%lld faults, %.1f s, log %016llx\n",
+                "%lld faults, %.1f s, waits of %lld and %lld steps, log %016llx\n",
                 static_cast<unsigned long long>(options.seed),
                 static_cast<long long>(c.num_operations), static_cast<long long>(c.num_streams),
                 static_cast<long long>(c.num_tokens), static_cast<long long>(c.num_bytes),
                 static_cast<long long>(c.num_steps), static_cast<long long>(c.num_faults),
-                static_cast<double>(c.virtual_us) / 1e6,
+                static_cast<double>(c.virtual_us) / 1e6, static_cast<long long>(c.num_steps_waited),
+                static_cast<long long>(c.num_steps_waited_alone),
                 static_cast<unsigned long long>(c.log_hash));
   return text;
 }
@@ -127,7 +129,10 @@ int run(const Arguments& arguments) {
       std::fprintf(stderr, "--log: %s cannot be written\n", arguments.log.c_str());
       return 2;
     }
+    // Whole lines: a process that fails ends without a flush.
+    std::setvbuf(options.log, nullptr, _IOLBF, std::size_t{1} << 16);
   }
+  bool all_held = true;
   for (int i = 0; arguments.seconds > 0 || i < arguments.num_seeds; ++i, ++options.seed) {
     if (arguments.seconds > 0 && processor_seconds() >= arguments.seconds) break;
     std::string said;
@@ -136,19 +141,21 @@ int run(const Arguments& arguments) {
     if (twice) held = held && holds(options, false, &said);
     if (held) continue;
     std::fprintf(stderr, "replay: %s\n", line_of(options).c_str());
+    all_held = false;
+    if (arguments.keeps_going) continue;
     if (arguments.shrinks) {
       options.log = nullptr;
       std::fprintf(stderr, "shrunk: %s\n", line_of(shrink(options)).c_str());
     }
-    return 1;
+    break;
   }
-  return 0;
+  return all_held ? 0 : 1;
 }
 
 int usage(int code) {
   std::fputs(
       "simulate [--seed N] [--seeds COUNT | --minutes M] [--clients N] [--until US]\n"
-      "         [--log FILE] [--no-shrink] [--same-again]\n"
+      "         [--log FILE] [--no-shrink] [--same-again] [--keep-going]\n"
       "Runs a server and its clients on virtual time, by a seed, and checks every answer.\n"
       "Without --seed it begins with one by the clock. --minutes are of the processor.\n",
       code == 0 ? stdout : stderr);
@@ -160,10 +167,10 @@ int run_program(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
     if (name == "--help") return usage(0);
-    if (name == "--no-shrink" || name == "--same-again") {
-      (name == "--no-shrink" ? arguments.shrinks : arguments.same_again) = name == "--same-again";
-      continue;
-    }
+    if (name == "--no-shrink") arguments.shrinks = false;
+    if (name == "--same-again") arguments.same_again = true;
+    if (name == "--keep-going") arguments.keeps_going = true;
+    if (name == "--no-shrink" || name == "--same-again" || name == "--keep-going") continue;
     if (i + 1 == argc) return usage(2);
     const char* const value = argv[++i];
     if (name == "--seed") {

@@ -5,23 +5,54 @@
 #include "client.h"
 
 namespace lmtp::simulation {
+namespace {
+
+// A byte is a token of the tests' tokenizer.
+std::vector<std::string> words_of(const std::vector<TokenId>& bytes) {
+  std::vector<std::string> words;
+  for (const TokenId byte : bytes) words.emplace_back(1, static_cast<char>(byte));
+  return words;
+}
+
+void set_text(Json& message) {
+  message["text"] = true;
+  message["skip_special_tokens"] = false;
+}
+
+void set_choices(Json& message, const std::vector<std::string>& choices) {
+  message["grammar"] = {{"type", "choice"}, {"value", choices}};
+}
+
+}  // namespace
 
 void Client::send(const std::string& verb, const Json& message) {
   const std::string line = verb + " " + message.dump();
   world_.log(name_, "> " + line);
+  ++num_sent_;
   ++world_.counts.num_operations;
   world_.counts.num_bytes += static_cast<std::int64_t>(line.size()) + 1;
   connection_.pipe->send(line + "\n");
 }
 
 // An id of a stream that has ended comes again now and then.
-StreamId Client::add(ClientStream stream) {
-  StreamId id = next_id_;
-  if (random_.one_in(8) && next_id_ > 1) id = random_.between(1, static_cast<int>(next_id_) - 1);
-  if (live_.contains(id) || spent_.contains(id)) id = next_id_;
+StreamId Client::add(ClientStream stream, std::optional<StreamId> again) {
+  StreamId id = again.value_or(next_id_);
+  if (!again && next_id_ > 1 && random_.one_in(8)) {
+    const StreamId used = random_.between(1, static_cast<int>(next_id_) - 1);
+    if (!live_.contains(used) && !spent_.contains(used)) id = used;
+  }
   next_id_ = std::max(next_id_, id + 1);
-  stream.heard = world_.simulator.now();
+  stream.sent = world_.simulator.now();
+  hear(stream);
   ++world_.counts.num_streams;
+  if (stream.kind == ClientStream::Kind::kCandidates) {
+    stream.num_requests = static_cast<int>(stream.candidates.size());
+  } else if (stream.kind == ClientStream::Kind::kDecide) {
+    stream.num_requests = 16;  // more than there are rows
+  } else if (stream.kind != ClientStream::Kind::kQuestion) {
+    stream.num_requests = static_cast<int>(stream.samples.size());
+  }
+  world_.demand.add(stream.sent, stream.num_requests);
   live_.emplace(id, std::move(stream));
   return id;
 }
@@ -50,13 +81,16 @@ Json Client::prompt_of(const std::vector<TokenId>& tokens) {
 
 void Client::set_common(Json& message, ClientStream& stream) {
   stream.model = world_.model_name(random_);
-  if (world_.features.several_models || random_.one_in(2)) message["model"] = stream.model;
-  stream.wants_notices = world_.features.notices && random_.one_in(2);
-  if (stream.wants_notices) message["notices"] = true;
-  stream.has_timeout = world_.features.timeouts && random_.one_in(4);
-  if (stream.has_timeout) {
-    message[random_.one_in(2) ? "timeout_ms" : "first_token_timeout_ms"] = random_.between(1, 3000);
+  const bool needs_name = world_.features.several_models || stream.model != "m0";
+  if (needs_name || random_.one_in(2)) message["model"] = stream.model;
+  if (world_.features.notices && random_.one_in(2)) {
+    stream.notices.resize(1);
+    message["notices"] = true;
   }
+  if (!world_.features.timeouts || !random_.one_in(4)) return;
+  stream.is_of_first = random_.one_in(2);
+  stream.timeout_ms = random_.between(1, 3000);
+  message[stream.is_of_first ? "first_token_timeout_ms" : "timeout_ms"] = stream.timeout_ms;
 }
 
 void Client::generate() {
@@ -73,13 +107,73 @@ void Client::generate() {
   sample.num_prompt = static_cast<int>(prompt.size());
   sample.tokens = prompt;
   stream.samples.assign(static_cast<std::size_t>(num_samples), sample);
+  if (!stream.notices.empty()) stream.notices.resize(stream.samples.size());
+  stream.seed = static_cast<std::uint64_t>(random_.below(1000));
   message["prompt"] = prompt_of(prompt);
   message["max_tokens"] = stream.max_tokens;
-  message["seed"] = random_.below(1000);
+  message["seed"] = stream.seed;
   if (num_samples > 1) message["n"] = num_samples;
+  stream.has_text = world_.features.text && random_.one_in(2);
+  if (stream.has_text) set_text(message);
+  if (world_.features.grammars && random_.one_in(2)) {
+    stream.choices = {"Es war", "Es war einmal", "5 \u20ac",
+                      "M\u00e4dchen " + std::to_string(random_.below(9))};
+    set_choices(message, stream.choices);
+  } else if (world_.features.bad_words && random_.one_in(2)) {
+    const int num_words = random_.between(1, 60);
+    for (int i = 0; i < num_words; ++i) stream.forbidden.push_back(random_.between('!', '~'));
+    std::ranges::sort(stream.forbidden);
+    message["bad_words"] = words_of(stream.forbidden);
+  }
   if (random_.one_in(2)) message["temperature"] = 0.5;
   if (random_.one_in(2)) message["top_logprobs"] = random_.below(3);
   message["stream_id"] = add(std::move(stream));
+  send("GENERATE", message);
+}
+
+// A script of tests/support/scripted_runtime.h.
+void Client::run_controller() {
+  ClientStream stream;
+  Json message;
+  set_common(message, stream);
+  Sample sample;
+  sample.tokens = draw_prompt(300);
+  sample.num_prompt = static_cast<int>(sample.tokens.size());
+  stream.script = Json::array();
+  int num_generated = 0;
+  for (int left = random_.below(8); left > 0; --left) {
+    const auto ids = [this](int most) {
+      std::vector<TokenId> drawn(static_cast<std::size_t>(random_.between(1, most)));
+      for (TokenId& id : drawn) id = random_.below(testing::kFakeVocabSize);
+      return drawn;
+    };
+    const int kind = random_.below(4);
+    if (kind == 0) {
+      stream.script.push_back({{"ff", ids(20)}});
+      num_generated += static_cast<int>(stream.script.back()["ff"].size());
+    } else if (kind == 1) {
+      const int num_dropped = random_.below(std::min(num_generated, 3) + 1);
+      stream.script.push_back({{"splice", ids(3)}, {"drop", num_dropped}});
+      num_generated -= num_dropped;
+      num_generated += static_cast<int>(stream.script.back()["splice"].size());
+    } else {
+      stream.script.push_back(kind == 2 ? Json{{"any", true}} : Json{{"allow", ids(3)}});
+      ++num_generated;
+    }
+  }
+  // What is put there before its end is not.
+  if (!stream.script.empty()) stream.script.push_back({{"any", true}});
+  stream.max_tokens = 200;
+  stream.seed = static_cast<std::uint64_t>(random_.below(1000));
+  message["prompt"] = prompt_of(sample.tokens);
+  message["controller"] = "script";
+  message["controller_arg"] = stream.script;
+  message["max_tokens"] = stream.max_tokens;
+  message["seed"] = stream.seed;
+  stream.samples.push_back(std::move(sample));
+  const StreamId id = add(std::move(stream));
+  spent_.insert(id);  // what it logs may come after its end
+  message["stream_id"] = id;
   send("GENERATE", message);
 }
 
@@ -125,19 +219,49 @@ void Client::score_candidates() {
   send("SCORE", message);
 }
 
+// Few of them, so that they come again.
+void Client::decide() {
+  ClientStream stream;
+  Json message;
+  set_common(message, stream);
+  stream.kind = ClientStream::Kind::kDecide;
+  Json questions;
+  questions["paid"] = {{"type", "noul"}, {"instructions", "Is it?"}};
+  if (random_.one_in(2)) {
+    questions["team"] = {{"type", "choice"}, {"criteria", {{"pay", nullptr}, {"ship", "goods"}}}};
+  }
+  if (random_.one_in(2)) {
+    questions["age"] = {{"type", "score"}, {"criteria", {"old", "new", "newer"}}};
+  }
+  stream.decision["state"] = random_.one_in(2) ? "I was charged twice." : "It never came.";
+  stream.decision["questions"] = questions;
+  stream.samples.resize(1);
+  message.update(stream.decision);
+  message["stream_id"] = add(std::move(stream));
+  send("DECIDE", message);
+}
+
 // From where it is; what has no tokens is asked for as a whole.
 void Client::ask_again(StreamId id, ClientStream stream) {
   using Kind = ClientStream::Kind;
-  if (stream.is_cancelled || stream.kind == Kind::kQuestion || random_.one_in(4)) return;
+  if (stream.kind == Kind::kQuestion || stream.cancelled || stream.is_doubtful) return;
+  if (random_.one_in(4)) return;
   Json message;
-  if (world_.features.several_models) message["model"] = stream.model;
-  stream.has_timeout = stream.wants_notices = stream.is_edited = false;
-  stream.num_unbegun = 0;
-  stream.appended.clear();
+  const bool needs_name = world_.features.several_models || stream.model != "m0";
+  if (needs_name) message["model"] = stream.model;
+  stream.timeout_ms = stream.progress = 0;
+  stream.notices.clear();
+  stream.edit.reset();
+  stream.first_come.reset();
+  for (Sample& sample : stream.samples) sample.appended.clear();
   if (stream.kind == Kind::kScore) {
     // What came of it is the end of its prompt now.
     message["prompt"] = stream.samples.front().tokens;
     message["scored"] = stream.scored;
+  } else if (!stream.script.is_null()) {
+    return;  // it can't be continued
+  } else if (stream.kind == Kind::kDecide) {
+    message.update(stream.decision);
   } else if (stream.kind == Kind::kCandidates) {
     message["prompt"] = stream.samples.front().tokens;
     message["candidates"] = stream.candidates;
@@ -152,22 +276,16 @@ void Client::ask_again(StreamId id, ClientStream stream) {
     message["prompt"] = prompt_of(sample.tokens);
     message["resumed"] = sample.num_resumed;
     message["max_tokens"] = stream.max_tokens;
+    if (stream.has_text) set_text(message);
+    if (!stream.choices.empty()) set_choices(message, stream.choices);
+    if (!stream.forbidden.empty()) message["bad_words"] = words_of(stream.forbidden);
   }
-  stream.heard = world_.simulator.now();
-  const bool scores = stream.kind != Kind::kGenerate;
-  message["stream_id"] = id;
-  live_.emplace(id, std::move(stream));
-  send(scores ? "SCORE" : "GENERATE", message);
-}
-
-// One of those that run, by draw.
-std::optional<StreamId> Client::find_running() {
-  std::vector<StreamId> running;
-  for (const auto& [id, stream] : live_) {
-    if (stream.is_running() && !stream.is_edited && stream.num_unbegun == 0) running.push_back(id);
-  }
-  if (running.empty()) return std::nullopt;
-  return running[static_cast<std::size_t>(random_.below(static_cast<int>(running.size())))];
+  const Kind kind = stream.kind;
+  message["stream_id"] = add(std::move(stream), id);
+  const char* const verb = kind == Kind::kDecide     ? "DECIDE"
+                           : kind == Kind::kGenerate ? "GENERATE"
+                                                     : "SCORE";
+  send(verb, message);
 }
 
 void Client::cancel() {
@@ -176,41 +294,10 @@ void Client::cancel() {
     if (stream.kind != ClientStream::Kind::kQuestion) ids.push_back(id);
   }
   const StreamId id = ids[static_cast<std::size_t>(random_.below(static_cast<int>(ids.size())))];
-  if (const auto at = live_.find(id); at != live_.end()) at->second.is_cancelled = true;
-  send("CANCEL", {{"stream_id", id}});
-}
-
-void Client::fork() {
-  const std::optional<StreamId> of = find_running();
-  if (!of || live_.size() >= 20) return;
-  std::vector<StreamId> ids;
-  const int num = random_.between(1, 3);
-  for (int i = 0; i < num; ++i) {
-    ClientStream fork;
-    fork.has_begun = false;
-    fork.fork_of = *of;
-    fork.model = live_.at(*of).model;
-    fork.max_tokens = live_.at(*of).max_tokens;
-    fork.wants_notices = live_.at(*of).wants_notices;
-    fork.samples.resize(1);
-    ids.push_back(add(std::move(fork)));
+  if (const auto at = live_.find(id); at != live_.end()) {
+    if (!at->second.cancelled) at->second.cancelled = world_.simulator.now();
   }
-  live_.at(*of).num_unbegun += num;
-  spent_.insert(*of);
-  send("FORK", {{"stream_id", *of}, {"streams", ids}});
-}
-
-void Client::backtrack() {
-  const std::optional<StreamId> of = find_running();
-  if (!of) return;
-  ClientStream& stream = live_.at(*of);
-  Json message{{"stream_id", *of}, {"drop", random_.below(random_.one_in(3) ? 80 : 12)}};
-  const int num = random_.below(4);
-  for (int i = 0; i < num; ++i) stream.appended.push_back(random_.below(testing::kFakeVocabSize));
-  if (num > 0) message["append"] = stream.appended;
-  stream.is_edited = true;
-  spent_.insert(*of);
-  send("BACKTRACK", message);
+  send("CANCEL", {{"stream_id", id}});
 }
 
 void Client::set_buffer() {
@@ -232,12 +319,18 @@ void Client::set_buffer() {
 }
 
 void Client::ask() {
+  const bool is_info = random_.one_in(2);
+  const std::string text = "Es war einmal";
   ClientStream question;
   question.kind = ClientStream::Kind::kQuestion;
+  question.is_counted = !is_info;
+  question.samples.resize(is_info ? 0 : 1);
+  if (!is_info) question.samples.front().tokens.assign(text.begin(), text.end());
   Json message{{"stream_id", add(std::move(question))}};
   if (world_.features.several_models) message["model"] = world_.model_name(random_);
-  if (random_.one_in(2)) return send("MODEL_INFO", message);
-  message["text"] = "Es war einmal";
+  if (is_info) return send("MODEL_INFO", message);
+  message["text"] = text;
+  message["add_special_tokens"] = false;
   send("TOKENIZE", message);
 }
 

@@ -9,12 +9,13 @@
 #include <cstring>
 #include <utility>
 
+#include "failing_allocations.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::simulation {
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{1} << 20;  // of which few are touched
+constexpr std::size_t kStackBytes = std::size_t{8} << 20;  // of which few are touched
 constexpr std::size_t kGuardBytes = 4096;
 // More than any state of the simulation needs: something goes round in circles.
 constexpr std::int64_t kEventsAtOnceMax = 1'000'000;
@@ -54,8 +55,12 @@ struct Simulator::Fiber {
   const void* place = nullptr;  // where it waits
   bool is_ready = false;        // it has been woken
   std::uint64_t wait = 0;       // the number of its waits
+  int allocations_left = 0;     // until one of it fails; 0: none does
   bool has_ended = false;
 };
+
+EnoughMemory::EnoughMemory() : left_(std::exchange(testing::allocations_left, 0)) {}
+EnoughMemory::~EnoughMemory() { testing::allocations_left = left_; }
 
 void fail(const std::string& why) {
   std::fflush(stdout);
@@ -80,6 +85,7 @@ std::int64_t Simulator::now_us() const {
 }
 
 std::uint64_t Simulator::start(std::function<void()> run) {
+  const EnoughMemory enough;
   auto fiber = std::make_unique<Fiber>();
   fiber->id = ++num_started_;
   fiber->run = std::move(run);
@@ -147,7 +153,9 @@ void Simulator::resume(Fiber& fiber) {
   fiber.is_ready = false;
   current_ = &fiber;
   fiber.exceptions.swap();
+  std::swap(testing::allocations_left, fiber.allocations_left);
   ::swapcontext(&main_, &fiber.context);
+  std::swap(testing::allocations_left, fiber.allocations_left);
   fiber.exceptions.swap();
   current_ = nullptr;
 }
@@ -165,14 +173,18 @@ void Simulator::join(std::uint64_t thread) {
   }
 }
 
+std::uint64_t Simulator::current() noexcept { return current_ == nullptr ? 0 : current_->id; }
+
 void Simulator::wait(const void* place, Clock::time_point until) {
   LMTP_CHECK(current_ != nullptr, "only threads of the simulation wait");
+  const EnoughMemory enough;
   current_->place = place;
   if (until != Clock::time_point::max()) push(*current_, std::max(until, now_));
   leave();
 }
 
 void Simulator::wake(const void* place, bool all) noexcept {
+  const EnoughMemory enough;
   std::vector<Fiber*> waiting;
   for (const auto& fiber : fibers_) {
     if (fiber->place == place && !fiber->is_ready) waiting.push_back(fiber.get());

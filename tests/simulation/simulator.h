@@ -48,6 +48,7 @@ class Simulator final : public runtime::Simulation {
   Clock::time_point now() noexcept override { return now_; }
   std::uint64_t start(std::function<void()> run) override;
   void join(std::uint64_t thread) override;
+  std::uint64_t current() noexcept;
   void wait(const void* place, Clock::time_point until) override;
   void wake(const void* place, bool all) noexcept override;
   std::uint32_t random_bits() override { return static_cast<std::uint32_t>(bits_.bits()); }
@@ -94,6 +95,19 @@ class Simulator final : public runtime::Simulation {
   std::int64_t num_switches_ = 0;
   std::int64_t num_at_once_ = 0;  // events since time last passed
   bool is_late_ = false;
+};
+
+// While it lives no allocation of this thread fails (failing_allocations.h): what the simulation
+// itself does has memory.
+class EnoughMemory {
+ public:
+  EnoughMemory();
+  ~EnoughMemory();
+  EnoughMemory(const EnoughMemory&) = delete;
+  EnoughMemory& operator=(const EnoughMemory&) = delete;
+
+ private:
+  const int left_;
 };
 
 // Ends the process with exit code 1: what the simulation found.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
+#include <span>
 #include <utility>
 
 #include "fake_agent.h"
@@ -13,10 +15,16 @@ namespace lmtp::simulation {
 // Owner: an engine, on its thread.
 class TimedAgent final : public testing::FakeAgent {
  public:
-  TimedAgent(testing::FakeAgentOptions options, Simulator& simulator, std::uint64_t seed)
-      : FakeAgent(std::move(options)), simulator_(simulator), random_(seed) {}
+  // Its own memory does not run out. after_step: on the engine's thread.
+  TimedAgent(testing::FakeAgentOptions options, Simulator& simulator, std::uint64_t seed,
+             std::function<void()> after_step)
+      : FakeAgent(std::move(options)),
+        simulator_(simulator),
+        random_(seed),
+        after_step_(std::move(after_step)) {}
 
   Result<void> forward(const scheduler::StepPlan& plan) override {
+    const EnoughMemory enough;
     int num_tokens = 0;
     for (const scheduler::PlanRow& row : plan.rows) num_tokens += row.num_tokens;
     const Result<void> done = FakeAgent::forward(plan);
@@ -31,8 +39,20 @@ class TimedAgent final : public testing::FakeAgent {
     if (ends_.size() > 2) ends_.pop_front();  // of a step that was given up
     return done;
   }
+  Result<void> choose(std::span<const scheduler::RowMask> masks) override {
+    const EnoughMemory enough;
+    return FakeAgent::choose(masks);
+  }
   using ModelAgent::collect;
   Result<void> collect(scheduler::StepResult& result) override {
+    Result<void> done = wait_and_collect(result);
+    after_step_();
+    return done;
+  }
+
+ private:
+  Result<void> wait_and_collect(scheduler::StepResult& result) {
+    const EnoughMemory enough;
     if (!ends_.empty()) {
       const Clock::time_point end = ends_.front();
       ends_.pop_front();
@@ -43,9 +63,9 @@ class TimedAgent final : public testing::FakeAgent {
     return done;
   }
 
- private:
   Simulator& simulator_;
   Random random_;
+  const std::function<void()> after_step_;
   std::deque<Clock::time_point> ends_;  // of the steps under way
 };
 

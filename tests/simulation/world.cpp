@@ -5,6 +5,11 @@
 #include <utility>
 
 #include "client.h"
+#include "failing_allocations.h"
+#include "lmtp/constraint/grammar_compiler.h"
+#include "lmtp/engine/engine_metrics.h"
+#include "lmtp/request/error_kind.h"
+#include "scripted_runtime.h"
 #include "timed_agent.h"
 
 namespace lmtp::simulation {
@@ -13,60 +18,61 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr microseconds kSecond{1'000'000};
+constexpr std::pair<const char*, bool Features::*> kFeatures[] = {
+    {"score", &Features::score},
+    {"candidates", &Features::candidates},
+    {"cancel", &Features::cancel},
+    {"fork", &Features::fork},
+    {"backtrack", &Features::backtrack},
+    {"buffers", &Features::buffers},
+    {"samples", &Features::samples},
+    {"timeouts", &Features::timeouts},
+    {"notices", &Features::notices},
+    {"questions", &Features::questions},
+    {"adapters", &Features::adapters},
+    {"bad_words", &Features::bad_words},
+    {"text", &Features::text},
+    {"decide", &Features::decide},
+    {"grammars", &Features::grammars},
+    {"controllers", &Features::controllers},
+    {"fragments", &Features::fragments},
+    {"delays", &Features::delays},
+    {"stalls", &Features::stalls},
+    {"disconnects", &Features::disconnects},
+    {"newcomers", &Features::newcomers},
+    {"failed_steps", &Features::failed_steps},
+    {"failed_rows", &Features::failed_rows},
+    {"lost_device", &Features::lost_device},
+    {"failed_loads", &Features::failed_loads},
+    {"late_threads", &Features::late_threads},
+    {"no_memory", &Features::no_memory},
+    {"several_models", &Features::several_models},
+    {"small_cache", &Features::small_cache},
+    {"host_blocks", &Features::host_blocks},
+    {"score_cache", &Features::score_cache},
+    {"runs_ahead", &Features::runs_ahead},
+    {"few_requests", &Features::few_requests},
+    {"small_chunks", &Features::small_chunks},
+    {"pacing", &Features::pacing},
+    {"stops", &Features::stops},
+};
 // From the end of all faults on, for whatever runs or waits.
 constexpr microseconds kHealedMax = 600 * kSecond;
 
 }  // namespace
 
 Features::Features(Random& random) {
-  bool Features::*const all[] = {
-      &Features::score,        &Features::candidates,     &Features::cancel,
-      &Features::fork,         &Features::backtrack,      &Features::buffers,
-      &Features::samples,      &Features::timeouts,       &Features::notices,
-      &Features::questions,    &Features::fragments,      &Features::delays,
-      &Features::stalls,       &Features::disconnects,    &Features::failed_steps,
-      &Features::failed_rows,  &Features::lost_device,    &Features::failed_loads,
-      &Features::late_threads, &Features::several_models, &Features::small_cache,
-      &Features::host_blocks,  &Features::score_cache,    &Features::runs_ahead,
-      &Features::few_requests, &Features::small_chunks,   &Features::pacing,
-      &Features::stops};
-  for (const auto feature : all) this->*feature = random.one_in(2);
+  for (const auto& [name, feature] : kFeatures) this->*feature = random.one_in(2);
+  no_memory = no_memory && !controllers;  // whose stub does not expect it
+  grammars = false;                       // their compiler's threads are not the simulation's yet
 }
 
-std::string Features::text() const {
-  const std::pair<const char*, bool> all[] = {{"score", score},
-                                              {"candidates", candidates},
-                                              {"cancel", cancel},
-                                              {"fork", fork},
-                                              {"backtrack", backtrack},
-                                              {"buffers", buffers},
-                                              {"samples", samples},
-                                              {"timeouts", timeouts},
-                                              {"notices", notices},
-                                              {"questions", questions},
-                                              {"fragments", fragments},
-                                              {"delays", delays},
-                                              {"stalls", stalls},
-                                              {"disconnects", disconnects},
-                                              {"failed_steps", failed_steps},
-                                              {"failed_rows", failed_rows},
-                                              {"lost_device", lost_device},
-                                              {"failed_loads", failed_loads},
-                                              {"late_threads", late_threads},
-                                              {"several_models", several_models},
-                                              {"small_cache", small_cache},
-                                              {"host_blocks", host_blocks},
-                                              {"score_cache", score_cache},
-                                              {"runs_ahead", runs_ahead},
-                                              {"few_requests", few_requests},
-                                              {"small_chunks", small_chunks},
-                                              {"pacing", pacing},
-                                              {"stops", stops}};
-  std::string text;
-  for (const auto& [name, is_on] : all) {
-    if (is_on) text += (text.empty() ? "" : " ") + std::string(name);
+std::string Features::names() const {
+  std::string names;
+  for (const auto& [name, feature] : kFeatures) {
+    if (this->*feature) names += (names.empty() ? "" : " ") + std::string(name);
   }
-  return text;
+  return names;
 }
 
 World::World(const Options& options_in)
@@ -74,7 +80,13 @@ World::World(const Options& options_in)
       simulator(options.seed),
       random(options.seed),
       features(random),
-      faults_(options.seed ^ 0xFA17) {}
+      faults_(options.seed ^ 0xFA17),
+      num_requests_max_(faults_.between(6, 30)) {
+  if (!features.adapters || features.several_models) return;
+  for (const char* const name : {"a0", "a1", "a2", "a3"}) {
+    adapters_.push_back(testing::fake_adapter(name, faults_.between(1, 3)));
+  }
+}
 
 void World::log(const std::string& who, std::string_view what) {
   const std::string line =
@@ -86,13 +98,38 @@ void World::log(const std::string& who, std::string_view what) {
 }
 
 void World::fail(const std::string& why) const {
-  if (options.log != nullptr) std::fflush(options.log);
   simulation::fail("at " + std::to_string(simulator.now_us()) + " us: " + why +
-                   "\nwith: " + features.text());
+                   "\nwith: " + features.names());
 }
 
+// Adapters are of a server of one model.
 std::string World::model_name(Random& drawn) const {
+  if (!adapters_.empty() && drawn.one_in(2)) {
+    return adapters_[static_cast<std::size_t>(drawn.below(static_cast<int>(adapters_.size())))]
+        ->name();
+  }
   return features.several_models ? "m" + std::to_string(drawn.below(3)) : "m0";
+}
+
+const Adapter* World::find_adapter(const std::string& name) const {
+  const auto at = std::ranges::find(adapters_, name, [](const auto& one) { return one->name(); });
+  return at == adapters_.end() ? nullptr : at->get();
+}
+
+bool World::has_failed(Fault fault, Clock::time_point since) const {
+  if (fault == Fault::kMemory && num_armed_steps_ > 0) return true;
+  const auto last = last_faults_.find(fault);
+  return last != last_faults_.end() && last->second >= since;
+}
+
+// A connection beside others may have three quarters of them.
+bool World::may_be_overloaded(Clock::time_point since, int num_own) const {
+  return features.few_requests && demand.most_since(since) - num_own >= num_requests_max_ * 3 / 4;
+}
+
+void World::fail_on_purpose(Fault fault) {
+  ++counts.num_faults;
+  last_faults_[fault] = simulator.now();
 }
 
 Counts World::run() {
@@ -103,7 +140,7 @@ Counts World::run() {
 }
 
 void World::run_main() {
-  log("world", features.text());
+  log("world", features.names());
   simulator.set_lateness(features.late_threads);
   models = make_models();
   context = std::make_shared<server::ServerContext>(server_options(), *models);
@@ -115,7 +152,7 @@ void World::run_main() {
   for (int i = 0; i < num_clients; ++i) {
     clients.push_back(std::make_unique<Client>(*this, i));
     threads.emplace_back(
-        [this, &num_busy, client = clients.back().get()] { client->run([&] { --num_busy; }); });
+        [&num_busy, client = clients.back().get()] { client->run([&] { --num_busy; }); });
   }
   while (num_busy > 0) simulator.pass(kSecond / 100);
   if (features.stops) {
@@ -143,6 +180,7 @@ server::ServerOptions World::server_options() {
   server::ServerOptions made;
   made.num_io_threads = 1;
   made.version = "0";
+  made.aici = features.controllers;
   if (features.stalls) made.max_write_queue_bytes = std::size_t{64} << 10;
   return made;
 }
@@ -171,7 +209,23 @@ Result<registry::ServedModel> World::find_model(const std::string& name) {
   if (features.small_chunks) made.batch.max_tokens = 32;
   if (features.small_chunks) made.batch.max_sequences = 6;
   if (features.pacing) made.batch.pacing = AdmissionPacing{};
-  if (features.few_requests) made.max_concurrent_requests = 24;
+  if (features.few_requests) made.max_concurrent_requests = num_requests_max_;
+  if (features.late_threads) made.mask_wait_ms = faults_.below(3);
+  if (!adapters_.empty()) {
+    made.batch.max_adapters = faults_.between(1, 3);
+    model.adapters_max = 3;  // one fewer than there are
+    for (const auto& adapter : adapters_) model.adapters.push_back({adapter->name(), "folder"});
+    model.load_adapter = [this](const AdapterSource& source, const registry::AdapterReading&) {
+      return load_adapter(source);
+    };
+  }
+  if (features.controllers) {
+    model.load_controllers = [this](const auto&) -> registry::LoadedControllers {
+      const auto on_problem = [this](const std::string& what) { fail("controllers: " + what); };
+      return std::shared_ptr<aici::Runtime>(
+          std::make_shared<testing::ScriptedRuntime>(testing::kFakeVocabSize, on_problem));
+    };
+  }
   if (features.score_cache) made.score_cache_bytes = std::int64_t{1} << 18;
   model.load = [this](std::int64_t, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {
@@ -183,14 +237,37 @@ Result<registry::ServedModel> World::find_model(const std::string& name) {
     // A server of one model would end.
     const bool may_fail = features.failed_loads && features.several_models && !is_healed_;
     if (may_fail && faults_.one_in(4)) {
-      ++counts.num_faults;
+      fail_on_purpose(Fault::kLoad);
       return Error{ErrorCode::kUnavailable, "this load fails"};
     }
     is_lost_ = false;
-    return std::unique_ptr<scheduler::ModelAgent>(
-        std::make_unique<TimedAgent>(agent_options(), simulator, faults_.bits()));
+    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<TimedAgent>(
+        agent_options(), simulator, faults_.bits(), [this] { end_step(); }));
   };
   return model;
+}
+
+Result<std::shared_ptr<const Adapter>> World::load_adapter(const AdapterSource& source) {
+  simulator.pass(microseconds(1000) * faults_.below(50));
+  const auto at =
+      std::ranges::find(adapters_, source.name, [](const auto& one) { return one->name(); });
+  if (at == adapters_.end()) return Error{ErrorCode::kNotFound, "no such adapter"};
+  return *at;
+}
+
+// On the engine's thread: an allocation of its next steps fails.
+void World::end_step() {
+  int& left = testing::allocations_left;
+  if (num_armed_steps_ > 0 && armed_ != simulator.current()) return;
+  if (num_armed_steps_ > 0 && (left == 0 || ++num_armed_steps_ > 4)) {
+    if (left == 0) fail_on_purpose(Fault::kMemory);
+    left = num_armed_steps_ = 0;
+    last_faults_[Fault::kMemory] = simulator.now();
+  }
+  if (!features.no_memory || is_healed_ || num_armed_steps_ > 0 || !faults_.one_in(200)) return;
+  left = faults_.between(1, 200);
+  num_armed_steps_ = 1;
+  armed_ = simulator.current();
 }
 
 testing::FakeAgentOptions World::agent_options() {
@@ -206,7 +283,7 @@ testing::FakeAgentOptions World::agent_options() {
     if (is_healed_) return {};
     if (features.lost_device && faults_.one_in(1000)) is_lost_ = true;
     if (is_lost_ || (features.failed_steps && faults_.one_in(100))) {
-      ++counts.num_faults;
+      fail_on_purpose(is_lost_ ? Fault::kLost : Fault::kStep);
       return Error{ErrorCode::kInternal, "this step fails"};
     }
     return {};
@@ -215,7 +292,7 @@ testing::FakeAgentOptions World::agent_options() {
   if (features.failed_rows) {
     agent.row_fails = [this](const scheduler::SlotState&) {
       const bool fails = !is_healed_ && faults_.one_in(500);
-      counts.num_faults += fails ? 1 : 0;
+      if (fails) fail_on_purpose(Fault::kRow);
       return fails;
     };
   }
@@ -224,6 +301,7 @@ testing::FakeAgentOptions World::agent_options() {
 
 void World::check_idle() const {
   for (const registry::ModelStatus& model : models->list()) check_model(model);
+  check_counts();
   if (context->registry.size() != 0) fail("connections are left");
   if (context->registry.num_clients() != 0) fail("clients are counted that are gone");
   // All of a limit can be had where nobody has anything.
@@ -238,6 +316,42 @@ void World::check_idle() const {
   }
 }
 
+// Each request is counted once, by how it has ended. Not where clients do not see how some of
+// theirs end.
+void World::check_counts() const {
+  if (features.disconnects || features.stalls || features.candidates || features.decide) return;
+  if (features.newcomers || features.several_models || is_doubtful) return;
+  const auto name_of = [](const char* code) {
+    const std::string name = code;
+    return name == "timeout" ? "cancelled" : name;  // which it is for an engine
+  };
+  std::map<std::string, std::int64_t> counted;
+  std::map<std::string, std::int64_t> had;
+  for (const auto& [code, num] : ends) had[name_of(code.c_str())] += num;
+  const auto models_now = models->list();
+  for (std::size_t i = 0; i < engine::kNumErrorCodes; ++i) {
+    const auto code = static_cast<ErrorCode>(i);
+    std::int64_t& num = counted[name_of(error_kind(code).lmtp_code.data())];
+    num += static_cast<std::int64_t>(models->refusals().count(code));
+    for (const registry::ModelStatus& model : models_now) {
+      num += static_cast<std::int64_t>(model.stats.metrics.num_failed[i].value());
+    }
+  }
+  for (std::size_t i = 1; i < engine::kFinishNames.size(); ++i) {
+    for (const registry::ModelStatus& model : models_now) {
+      counted[std::string(engine::kFinishNames[i])] +=
+          static_cast<std::int64_t>(model.stats.metrics.num_finished[i].value());
+    }
+  }
+  for (const auto& [code, num] : counted) {
+    const auto refused = num_refused_forks.find(code);
+    const std::int64_t more = refused != num_refused_forks.end() ? refused->second : 0;
+    if (num >= had[code] && num <= had[code] + more) continue;
+    fail(std::to_string(num) + " requests are counted as " + code + ", and clients have had " +
+         std::to_string(had[code]));
+  }
+}
+
 void World::check_model(const registry::ModelStatus& model) const {
   const engine::EngineStats& stats = model.stats;
   const auto none = [&](const char* what, int count) {
@@ -247,18 +361,6 @@ void World::check_model(const registry::ModelStatus& model) const {
   none("streams that run", stats.num_running);
   none("streams that wait", stats.num_waiting);
   if (model.state != registry::ModelState::kReady) return;
-  // Each request is counted once. Not where clients do not see how some of theirs end.
-  const Features& on = features;
-  if (!on.disconnects && !on.stalls && !on.candidates && !on.several_models) {
-    std::int64_t num_finished = 0;
-    for (const auto& tally : stats.metrics.num_finished) {
-      num_finished += static_cast<std::int64_t>(tally.value());
-    }
-    if (num_finished != counts.num_finished) {
-      fail(std::to_string(num_finished) + " finished streams are counted, and clients have had " +
-           std::to_string(counts.num_finished));
-    }
-  }
   none("blocks in use", stats.num_blocks_pinned);
   none("blocks less than it had", stats.agent.num_blocks - 1 - stats.num_blocks_free -
                                       stats.num_blocks_evictable - stats.num_blocks_adapter);

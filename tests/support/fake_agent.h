@@ -111,6 +111,7 @@ class FakeAgent : public scheduler::ModelAgent {
     LMTP_CHECK(masks.size() == rows.size(), masks.size(), rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       using State = scheduler::RowMask::State;
+      if (rows[i].error) continue;
       if (masks[i].state == State::kFailed) rows[i].error = masks[i].error;
       if (masks[i].state == State::kReady) apply_mask(masks[i].words, i, rows[i]);
       rows[i].skipped = masks[i].state == State::kLate;
