@@ -97,13 +97,20 @@ void ControlledStreams::begin(scheduler::Sequence& sequence, aici::Instance& ins
   Controlled stream;
   stream.runtime = instance.runtime();
   stream.id = stream.runtime->new_sequence();
-  instance.bind(stream.id);
-  auto source = std::make_shared<Source>(*stream.runtime, stream.id);
+  const aici::Sequence id = stream.id;
+  auto source = std::make_shared<Source>(*stream.runtime, id);
   source->temperature = sequence.params.temperature;
   stream.source = source;
   stream.num_samples = std::make_shared<int>(1);
   sequence.mask_source = std::move(source);
-  streams_.emplace(sequence.key, std::move(stream));
+  // What is bound is freed by forget(), so that nothing may fail between.
+  const auto begun = streams_.emplace(sequence.key, std::move(stream)).first;
+  try {
+    instance.bind(id);
+  } catch (...) {
+    streams_.erase(begun);
+    throw;
+  }
 }
 
 void ControlledStreams::start(const StreamKey& key, scheduler::Scheduler& scheduler) {
