@@ -341,10 +341,11 @@ TEST(StreamTest, ThreadsMayAskTheSameSource) {
 TEST(StreamTest, WhatBecomesTooComplexIsAnErrorOfThatStream) {
   Streams streams;
   // All that is begun ends with the last letter.
-  const auto grammar = streams.grammar(Kind::kLark, "start: s\ns: \"a\" s | \"a\"");
+  const auto grammar =
+      streams.grammar(Kind::kLark, "start: s\ns: \"a\" s | \"a\" s \"x\" | \"a\" s \"y\" | \"a\"");
   ASSERT_NE(grammar, nullptr);
   const auto stream = constrain(grammar, {}, nullptr);
-  const std::vector<TokenId> letters(1500, streams.tokenizer().encode_continuation("a")->front());
+  const std::vector<TokenId> letters(800, streams.tokenizer().encode_continuation("a")->front());
   EXPECT_TRUE(streams.next(*stream->mask_source, first(letters, 10)).ok());
   const auto next = streams.next(*stream->mask_source, letters);
   ASSERT_FALSE(next.ok());
