@@ -295,6 +295,7 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
     };
     // While the weights are read; on a thread of its own if one can be started.
     runtime::Thread reader;
+    const runtime::ScopedJoin joins(reader);
     const Result<void> reads = guarded([&]() -> Result<void> {
       reader = runtime::Thread([&] { (void)read_texts(); });
       return {};
@@ -312,7 +313,7 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
     *agent = guarded([&] { return load_agent(*slot, kv_bytes, progress, *adapters); },
                      "cannot be loaded: ");
     if (!*agent) give_back_memory();
-    reads ? reader.join() : (void)read_texts();
+    if (!reads) (void)read_texts();
   };
   const Result<void> started =
       start_job(work, [slot, agent, texts, adapters](RegistryActor& actor) {

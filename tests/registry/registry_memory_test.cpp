@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -51,6 +52,11 @@ struct Server {
     ServedModel model = testing::fake_served_model(name == "A" ? "a" : name, agent);
     model.load = [this, agent, key = model.key](std::int64_t, const auto& progress) mutable
         -> Result<std::unique_ptr<scheduler::ModelAgent>> {
+      if (fail_message.exchange(false)) {
+        const std::runtime_error error("too long a text to stand in a string without memory");
+        allocations_left = 1;
+        throw error;
+      }
       allocations_left = fail_load.exchange(0);
       progress(50);
       const int left = std::exchange(allocations_left, 0);  // the agent is the test's own affair
@@ -100,6 +106,7 @@ struct Server {
   // The so manieth allocation of the next job of that kind, where it is not 0.
   std::atomic<int> fail_fetch = 0;
   std::atomic<int> fail_load = 0;
+  std::atomic<bool> fail_message = false;  // the next load throws, and its Error has no memory
   std::atomic<bool> lost = false;
   std::atomic<bool> queued = false;
   std::vector<StreamId> taken;
@@ -178,6 +185,18 @@ TEST(RegistryMemory, RunsOutInAJob) {
       EXPECT_EQ(server.sink->wait_done(2).error, "") << failing;
     }
   }
+}
+
+// The job ends by the exception, and the thread that reads the texts beside it is joined.
+TEST(RegistryMemory, RunsOutForAnError) {
+  Server server;
+  server.fail_message = true;
+  server.submit(1, "a");
+  server.expect_ends(0);
+  EXPECT_NE(server.sink->wait_done(1).error, "");
+  server.submit(2, "a");
+  server.expect_ends(0);
+  EXPECT_EQ(server.sink->wait_done(2).error, "");
 }
 
 TEST(RegistryMemory, RunsOutAtTheStop) {

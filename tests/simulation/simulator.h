@@ -48,7 +48,7 @@ class Simulator final : public runtime::Simulation {
   Clock::time_point now() noexcept override { return now_; }
   std::uint64_t start(std::function<void()> run) override;
   void join(std::uint64_t thread) override;
-  std::uint64_t current() noexcept;
+  std::uint64_t current() noexcept override;
   void wait(const void* place, Clock::time_point until) override;
   void wake(const void* place, bool all) noexcept override;
   std::uint32_t random_bits() override { return static_cast<std::uint32_t>(bits_.bits()); }

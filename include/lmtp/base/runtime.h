@@ -29,6 +29,7 @@ class Simulation {
   virtual Time now() noexcept = 0;
   virtual std::uint64_t start(std::function<void()> run) = 0;
   virtual void join(std::uint64_t thread) = 0;
+  virtual std::uint64_t current() noexcept = 0;  // the thread that runs
   // Until wake() at the same place, or until that time.
   virtual void wait(const void* place, Time until) = 0;
   virtual void wake(const void* place, bool all) noexcept = 0;
@@ -57,6 +58,16 @@ struct Clock {
 // A condition variable.
 class Condition {
  public:
+  // Until it is notified, or for no reason.
+  void wait(std::unique_lock<std::mutex>& lock) {
+    if (!is_simulated()) return changed_.wait(lock);
+    simulate(lock, Clock::time_point::max());
+  }
+  // As well, or until then.
+  void wait_until(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
+    if (!is_simulated()) return (void)changed_.wait_until(lock, until);
+    simulate(lock, until);
+  }
   template <typename Holds>
   void wait(std::unique_lock<std::mutex>& lock, Holds holds) {
     if (!is_simulated()) return changed_.wait(lock, std::move(holds));
@@ -85,11 +96,14 @@ class Condition {
   bool simulate(std::unique_lock<std::mutex>& lock, Clock::time_point until, Holds& holds) {
     while (!holds()) {
       if (Clock::now() >= until) return false;
-      lock.unlock();
-      simulation->wait(this, until);
-      lock.lock();
+      simulate(lock, until);
     }
     return true;
+  }
+  void simulate(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
+    lock.unlock();
+    simulation->wait(this, until);
+    lock.lock();
   }
 
   std::condition_variable changed_;
@@ -122,6 +136,14 @@ class Thread {
   }
 
   bool joinable() const { return simulated_ != 0 || thread_.joinable(); }
+  bool is_current() const {
+    if (simulated_ == 0) return thread_.get_id() == std::this_thread::get_id();
+    return simulation->current() == simulated_;
+  }
+  void detach() {
+    if (simulated_ == 0) return thread_.detach();
+    simulated_ = 0;
+  }
   void join() {
     if (simulated_ == 0) return thread_.join();
     simulation->join(simulated_);
@@ -133,6 +155,21 @@ class Thread {
   std::uint64_t simulated_ = 0;
 };
 
+// Joins a thread, where it runs, as the scope ends: also by an exception, which would end the
+// process in the destructor of a Thread that was not joined.
+class ScopedJoin {
+ public:
+  explicit ScopedJoin(Thread& thread) : thread_(thread) {}
+  ~ScopedJoin() {
+    if (thread_.joinable()) thread_.join();
+  }
+  ScopedJoin(const ScopedJoin&) = delete;
+  ScopedJoin& operator=(const ScopedJoin&) = delete;
+
+ private:
+  Thread& thread_;
+};
+
 inline void sleep_for(Clock::duration time) {
   if (!is_simulated()) return std::this_thread::sleep_for(time);
   simulation->wait(&time, Clock::now() + time);
@@ -142,9 +179,12 @@ inline void sleep_for(Clock::duration time) {
 class RandomDevice {
  public:
   std::uint32_t operator()() {
-    if (!is_simulated()) return std::random_device()();
+    if (!is_simulated()) return device_();
     return simulation->random_bits();
   }
+
+ private:
+  std::random_device device_;
 };
 
 }  // namespace lmtp::runtime
