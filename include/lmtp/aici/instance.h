@@ -23,7 +23,10 @@ class Instance {
 
   // REQUIRES, of both: bind() has not been called.
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
-  void bind(Sequence sequence) { std::exchange(runtime_, nullptr)->bind(request_id_, sequence); }
+  void bind(Sequence sequence) {
+    runtime_->bind(request_id_, sequence);
+    runtime_.reset();  // not where that had no memory: the request is discarded then
+  }
 
  private:
   std::shared_ptr<Runtime> runtime_;  // null: bound
