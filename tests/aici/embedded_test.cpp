@@ -159,7 +159,7 @@ TEST_F(EmbeddedRuntimeTest, WhatIsLoadedDoesNotWaitAndSharesTakeTurns) {
   EXPECT_TRUE(answered.empty());
   gate.set_value();
   last.get_future().wait();
-  EXPECT_EQ(answered.front(), 2U) << "the other had its turn already";
+  EXPECT_EQ(answered.at(1), 2U) << "one of each";
 }
 
 TEST_F(EmbeddedRuntimeTest, OneUserHasAShareOfTheTags) {

@@ -41,6 +41,21 @@ TEST(TurnQueue, WhoHasHadATurnIsBehindThoseThatHaveNot) {
   EXPECT_EQ(all + pop_all(queue), "xbyczde");
 }
 
+// Whoever was served before waits for the shares that were there, and for none that come later.
+TEST(TurnQueue, NewSharesKeepNobodyWaiting) {
+  TurnQueue<char> queue(100, 10);
+  EXPECT_TRUE(queue.push(1, 'a'));
+  EXPECT_EQ(queue.pop(), 'a');
+  for (const ConnectionId there : {2, 3}) EXPECT_TRUE(queue.push(there, 't'));
+  EXPECT_TRUE(queue.push(1, 'b'));
+  std::string all;
+  for (ConnectionId fresh = 4; fresh < 10; ++fresh) {
+    EXPECT_TRUE(queue.push(fresh, 'n'));
+    all += *queue.pop();
+  }
+  EXPECT_EQ(all, "ttbnnn");
+}
+
 TEST(TurnQueue, OneShareLeavesRoomForOthers) {
   TurnQueue<int> queue(4, 3);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue.push(1, int{i}));

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "lmtp/base/ids.h"
@@ -40,31 +39,24 @@ class TurnQueue {
     std::deque<T>& line = lines_[share];
     line.push_back(std::move(item));
     ++size_;
-    if (line.size() == 1) take_turn(share, served_.contains(share) ? round_ + 1 : round_);
+    if (line.size() == 1) turns_.push_back(share);
     return true;
   }
 
   // The next one, of the shares for which `may` holds; nothing where there is none.
   template <typename May>
   std::optional<T> pop_if(const May& may) {
-    const auto turn =
-        std::ranges::find_if(turns_, [&](const auto& entry) { return may(entry.second); });
+    const auto turn = std::ranges::find_if(turns_, may);
     if (turn == turns_.end()) return std::nullopt;
-    const auto [round, share] = std::pair(turn->first.first, turn->second);
-    turns_.erase(turn);
-    if (round > round_) {
-      round_ = round;
-      served_.clear();
-    }
-    served_.insert(share);
-    const auto line = lines_.find(share);
+    const auto line = lines_.find(*turn);
     std::optional<T> item(std::move(line->second.front()));
     line->second.pop_front();
     --size_;
     if (line->second.empty()) {
       lines_.erase(line);
+      turns_.erase(turn);
     } else {
-      take_turn(share, round_ + 1);
+      turns_.splice(turns_.end(), turns_, turn);
     }
     return item;
   }
@@ -79,24 +71,15 @@ class TurnQueue {
     size_ -= std::erase(line->second, item);
     if (!line->second.empty()) return;
     lines_.erase(line);
-    std::erase_if(turns_, [&](const auto& entry) { return entry.second == share; });
+    turns_.remove(share);
   }
 
  private:
-  using Turn = std::pair<std::int64_t, std::uint64_t>;  // the round, and who came first in it
-
-  void take_turn(ConnectionId share, std::int64_t round) {
-    turns_.emplace(Turn{round, num_turns_++}, share);
-  }
-
   const std::size_t max_all_;
   const std::size_t max_of_one_;
   std::size_t size_ = 0;
   std::map<ConnectionId, std::deque<T>> lines_;  // none is empty
-  std::map<Turn, ConnectionId> turns_;           // of each line, its next
-  std::int64_t round_ = 0;                       // of the turn that was taken last
-  std::set<ConnectionId> served_;                // in that round
-  std::uint64_t num_turns_ = 0;
+  std::list<ConnectionId> turns_;                // the share of each line, the next one first
 };
 
 }  // namespace lmtp
