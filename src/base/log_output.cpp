@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <system_error>
 #include <utility>
 
 namespace lmtp::log {
@@ -63,6 +64,7 @@ std::size_t LogOutput::put(std::string_view text) {
 
 void LogOutput::write(std::string_view line) {
   const std::lock_guard lock(mutex_);
+  if (!is_running_) put_queued();  // where no thread could be made
   std::size_t num_put = 0;
   if (queued_.empty() && num_dropped_ == 0) num_put = put(line);
   if (num_put == line.size()) return;
@@ -73,25 +75,32 @@ void LogOutput::write(std::string_view line) {
   }
   queued_.append(line.substr(num_put));
   if (is_running_ || stopping_) return;
-  is_running_ = true;
   if (thread_.joinable()) thread_.join();
-  thread_ = runtime::Thread([this] { run(); });
+  try {
+    thread_ = runtime::Thread([this] { run(); });
+    is_running_ = true;
+  } catch (const std::system_error&) {  // the next line tries again
+  }
+}
+
+// False where some of what waits is not taken now.
+bool LogOutput::put_queued() {
+  while (true) {
+    queued_.erase(0, put(queued_));
+    if (!queued_.empty() || num_dropped_ == 0) return queued_.empty();
+    queued_ = dropped_line_(std::exchange(num_dropped_, 0));
+  }
 }
 
 // Until nothing waits.
 void LogOutput::run() {
   std::unique_lock lock(mutex_);
   runtime::Clock::time_point until = runtime::Clock::time_point::max();
-  while (!queued_.empty()) {
-    queued_.erase(0, put(queued_));
-    if (queued_.empty() && num_dropped_ > 0) {
-      queued_ = dropped_line_(std::exchange(num_dropped_, 0));
-      continue;
-    }
+  while (!put_queued()) {
     if (stopping_ && until == runtime::Clock::time_point::max()) {
       until = runtime::Clock::now() + kLastTime;
     }
-    if (queued_.empty() || runtime::Clock::now() >= until) break;
+    if (runtime::Clock::now() >= until) break;
     changed_.wait_for(lock, kLookTime,
                       [&] { return stopping_ && until == runtime::Clock::time_point::max(); });
   }
@@ -102,6 +111,7 @@ LogOutput::~LogOutput() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    if (!is_running_) put_queued();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();

@@ -34,6 +34,7 @@ class LogOutput {
 
  private:
   std::size_t put(std::string_view text);
+  bool put_queued();
   int own_descriptor();
   void run();
 
