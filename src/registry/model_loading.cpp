@@ -250,8 +250,7 @@ void RegistryActor::act(const Slot& slot) {
   } else if (const auto* large = std::get_if<TooLarge>(&decision)) {
     fail(*slot, too_large(name, slot->served->memory, *large));
   } else if (Clock::now() >= *slot->memory_deadline) {
-    fail(*slot, {ErrorCode::kOverloaded, "overloaded: " + directory_->names_ready() +
-                                             " are in use and leave no room for " +
+    fail(*slot, {ErrorCode::kOverloaded, "overloaded: the models in use leave no room for " +
                                              quoted_name(name) + "; retry later"});
   }
 }

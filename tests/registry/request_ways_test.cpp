@@ -367,7 +367,7 @@ TEST_F(RequestWays, WhoWaitsForRoomTooLongIsTold) {
   submit(1, "a");
   wait_for_state("a", ModelState::kReady);
   EXPECT_EQ(run(2, "b").error,
-            "model: overloaded: 'a' are in use and leave no room for 'b'; retry later");
+            "model: overloaded: the models in use leave no room for 'b'; retry later");
   hold = false;
   EXPECT_EQ(sink->wait_done(1).error, "");
   StreamId id = 3;  // a slow machine may need more than one try to unload 'a' in that time
