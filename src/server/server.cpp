@@ -142,11 +142,12 @@ struct Server::Impl {
   // Who reaches the port may use it, and reads what others send.
   Result<void> check_exposure() const {
     const ServerOptions& options = context->options;
-    const bool takes_any_page =
-        std::ranges::find(options.allowed_origins, "*") != options.allowed_origins.end();
+    const bool takes_any_page = std::ranges::any_of(
+        options.allowed_origins,
+        [](const std::string& origin) { return origin == "*" || origin == "null"; });
     if (takes_any_page && !context->keys.is_required()) {
       log::warning(
-          "--allow-origin *, without keys: any page that is open in a browser which "
+          "--allow-origin * or null, without keys: any page that is open in a browser which "
           "reaches this server may use it");
     }
     if (context->on_loopback) return {};

@@ -14,6 +14,7 @@ namespace lmtp::server {
 namespace {
 
 constexpr std::string_view kAnyPort = ":*";
+constexpr std::string_view kNull = "null";
 constexpr std::size_t kShownOriginBytes = 128;
 
 std::string lower(std::string_view text) {
@@ -45,7 +46,7 @@ std::string canonical_origin(std::string_view origin) {
   return lower(origin);
 }
 
-// Whether `sent`, canonical, is one that the user has listed: "null", SCHEME://HOST[:PORT], or
+// Whether `sent`, canonical, is one that the user has listed: SCHEME://HOST[:PORT], or
 // SCHEME://HOST:* for any port of that host.
 bool is_listed(std::string_view sent, std::string_view listed) {
   if (!listed.ends_with(kAnyPort)) return sent == canonical_origin(listed);
@@ -57,10 +58,12 @@ bool is_listed(std::string_view sent, std::string_view listed) {
          std::ranges::all_of(sent.substr(1), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Pages of the server itself may connect, and those of a proxy in front of it. "*" is no listing.
+// Pages of the server itself may connect, and those of a proxy in front of it. "*" is no listing,
+// and "null" none either: any page can send it.
 bool is_known_origin(const std::string& origin, const std::string& host,
                      const ServerOptions& options) {
   const std::string sent = canonical_origin(origin);
+  if (sent == kNull) return false;
   const std::size_t scheme_end = origin.find("://");
   const bool is_own = scheme_end != std::string::npos &&
                       sent == canonical_origin(origin.substr(0, scheme_end + 3) + host);
@@ -68,8 +71,10 @@ bool is_known_origin(const std::string& origin, const std::string& host,
                                        [&](const auto& listed) { return is_listed(sent, listed); });
 }
 
-bool takes_any(const ServerOptions& options) {
-  return std::ranges::find(options.allowed_origins, "*") != options.allowed_origins.end();
+bool is_let_in_unknown(const std::string& origin, const ServerOptions& options) {
+  return std::ranges::any_of(options.allowed_origins, [&](const auto& listed) {
+    return listed == "*" || (listed == kNull && lower(origin) == kNull);
+  });
 }
 
 // For an answer and the log: an origin is a few words of ASCII where a browser sends it.
@@ -93,9 +98,9 @@ std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const Ser
                       "NAME where it has another name, or a proxy in front.");
   }
   const std::string* const origin = request.field("Origin");
-  if (origin == nullptr || takes_any(options)) return std::nullopt;
+  if (origin == nullptr || is_let_in_unknown(*origin, options)) return std::nullopt;
   if (is_known_origin(lower(*origin), host, options)) return std::nullopt;
-  const bool is_null = lower(*origin) == "null";
+  const bool is_null = lower(*origin) == kNull;
   return plain_text(403, "A page of the origin '" + shown(*origin) + "'" +
                              (is_null ? ", such as one that was opened from a file," : "") +
                              " may not connect here; start the server with --allow-origin " +
@@ -104,7 +109,7 @@ std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const Ser
 
 bool is_of_any_page(const HttpRequest& request, const ServerOptions& options) {
   const std::string* const origin = request.field("Origin");
-  if (origin == nullptr || !takes_any(options)) return false;
+  if (origin == nullptr || !is_let_in_unknown(*origin, options)) return false;
   const std::string* const host = request.field("Host");
   return !is_known_origin(lower(*origin), lower(host != nullptr ? *host : ""), options);
 }

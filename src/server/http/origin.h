@@ -17,7 +17,7 @@ namespace lmtp::server {
 std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const ServerOptions& options,
                                            bool on_loopback);
 
-// Whether it comes from a page that is answered by `--allow-origin *` alone.
+// Whether it comes from a page that is answered by `--allow-origin *` or `null` alone.
 bool is_of_any_page(const HttpRequest& request, const ServerOptions& options);
 
 // The fields by which a browser lets a page read the answer, of a request that was not refused.
