@@ -64,16 +64,13 @@ std::string split_query(std::string_view query, const Take& take) {
   }
 }
 
-void take_field(const HttpField& field, std::vector<std::string>& keys) {
-  if (field.value.size() > kValueBytesMax) return;
-  if (!equal_names(field.name, "Authorization")) return keys.push_back(field.value);
-  if (const auto key = behind_scheme(field.value, "Bearer")) {
-    keys.emplace_back(*key);
-    return;
-  }
+// The key of a field that may hold one.
+std::optional<std::string> key_of(const HttpField& field) {
+  if (field.value.size() > kValueBytesMax) return std::nullopt;
+  if (!equal_names(field.name, "Authorization")) return field.value;
+  if (const auto key = behind_scheme(field.value, "Bearer")) return std::string(*key);
   const auto credentials = behind_scheme(field.value, "Basic");
-  if (!credentials) return;
-  if (auto key = password_of(*credentials)) keys.push_back(std::move(*key));
+  return credentials ? password_of(*credentials) : std::nullopt;
 }
 
 HttpResponse unauthorized(const char* sentence) {
@@ -87,25 +84,26 @@ HttpResponse unauthorized(const char* sentence) {
 
 Result<std::vector<std::string>> take_keys(HttpRequest& request, bool begins_websocket) {
   std::vector<std::string> keys;
-  std::size_t num_fields = 0;
+  std::size_t num_keys = 0;
+  const auto take = [&](std::optional<std::string> key) {
+    if (!key || !is_sendable(*key)) return;
+    if (++num_keys <= kKeysOfRequestMax) keys.push_back(*std::move(key));
+  };
   std::erase_if(request.fields, [&](const HttpField& field) {
     const bool may_hold_key = equal_names(field.name, "Authorization") ||
                               equal_names(field.name, "api-key") ||
                               equal_names(field.name, "x-api-key");
-    if (may_hold_key && ++num_fields <= kKeysOfRequestMax) take_field(field, keys);
+    if (may_hold_key) take(key_of(field));
     return may_hold_key;
   });
   request.query = split_query(request.query, [&](std::string_view value) {
-    if (begins_websocket && ++num_fields <= kKeysOfRequestMax) {
-      keys.push_back(percent_decoded(value));
-    }
+    if (begins_websocket) take(percent_decoded(value));
   });
-  if (num_fields > kKeysOfRequestMax) {
-    return Error{ErrorCode::kInvalid, "There are " + std::to_string(num_fields) +
+  if (num_keys > kKeysOfRequestMax) {
+    return Error{ErrorCode::kInvalid, "There are " + std::to_string(num_keys) +
                                           " fields with API keys; allowed are at most " +
                                           std::to_string(kKeysOfRequestMax) + "."};
   }
-  std::erase_if(keys, [](const std::string& key) { return !is_sendable(key); });
   return keys;
 }
 
@@ -121,8 +119,8 @@ HttpResponse no_access(bool was_sent) {
 
 HttpResponse no_query_key() {
   return unauthorized(
-      "?key=KEY is not taken from a page that --allow-origin * alone lets in; list its origin by "
-      "--allow-origin SCHEME://HOST[:PORT] where it needs a WebSocket.");
+      "?key=KEY is not taken from a page that --allow-origin * or null alone lets in; list its "
+      "origin by --allow-origin SCHEME://HOST[:PORT] where it needs a WebSocket.");
 }
 
 HttpResponse no_right() { return plain_text(403, "This is for API keys with the right admin."); }

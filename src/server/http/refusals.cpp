@@ -111,15 +111,15 @@ std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
       begins_websocket && !takes_query && without_key(request_.query) != request_.query;
   const Result<std::vector<std::string>> keys = take_keys(request_, takes_query);
   if (!context_->keys.is_required()) return std::nullopt;
-  if (!keys) return plain_text(400, keys.error().message);
-  for (const std::string& key : *keys) {
-    auto account = context_->keys.find(key);
+  for (std::size_t i = 0; keys && i < keys->size(); ++i) {
+    auto account = context_->keys.find((*keys)[i]);
     if (account != nullptr) caller_->account = std::move(account);
   }
   const bool is_open = is_preflight(request_) && !context_->routes.methods(request_.path).empty();
   Right right = begins_websocket || route_ == nullptr ? Right::kKey : route_->right;
   if (is_open) right = Right::kNone;
   if (right == Right::kNone) return std::nullopt;
+  if (!keys) return plain_text(400, keys.error().message);
   if (caller_->account == nullptr && ignores_key) return no_query_key();
   if (caller_->account == nullptr) return no_access(!keys->empty());
   if (right == Right::kAdmin && !caller_->account->is_admin()) return no_right();
