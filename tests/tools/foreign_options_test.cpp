@@ -70,6 +70,10 @@ TEST(Keygen, PrintsAKeyAndItsLine) {
   EXPECT_TRUE(std::regex_match(out, lines)) << out;
   EXPECT_NE(mistake_of({"keygen", "a b"}).find("letters, digits"), std::string::npos);
   EXPECT_NE(mistake_of({"keygen", "a", "b"}).find("one NAME"), std::string::npos);
+  EXPECT_NE(mistake_of({"keygen", "-a"}).find("begin with '-'"), std::string::npos);
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(std::get<int>(parse({"keygen", "--help"})), 0);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout().rfind("lmtp-serve keygen [NAME]", 0), 0U);
 }
 
 // The page has the table as it is, and what is advised there is.

@@ -8,8 +8,15 @@ namespace lmtp::tools {
 
 int print_fresh_key(const std::vector<std::string>& words) {
   constexpr int kMistake = 2;
-  if (words.size() > 1) {
-    std::fputs("lmtp-serve: keygen: one NAME is needed, or none\n", stderr);
+  if (!words.empty() && (words.front() == "--help" || words.front() == "-h")) {
+    std::puts(
+        "lmtp-serve keygen [NAME] prints a fresh API key and, in the next line, its element of the "
+        "file of\n--api-key-file, for a client that is called NAME [client].");
+    return 0;
+  }
+  if (words.size() > 1 || (!words.empty() && words.front().starts_with('-'))) {
+    std::fputs("lmtp-serve: keygen: one NAME is needed, or none; it does not begin with '-'\n",
+               stderr);
     return kMistake;
   }
   const auto fresh = server::make_fresh_key(words.empty() ? "client" : words.front());
