@@ -103,7 +103,7 @@ std::string text_of(const TagInfo& info) {
                       {"updated_by", info.updated_by},
                       {"wasm_size", info.wasm_size},
                       {"compiled_size", info.compiled_size}};
-  if (owner_of(info) != info.updated_by) text["owner"] = info.owner;
+  text["owner"] = owner_of(info);
   return text.dump();
 }
 
@@ -122,6 +122,9 @@ std::optional<TagInfo> read_tag(const std::string& path) {
                text("updated_by"), number("wasm_size"), number("compiled_size"),
                text("owner")};
   if (!is_tag(info.tag) || !is_module_id(info.module_id)) return {};
+  // Without an owner in its file, KEY.NAME is KEY's, whoever has set it last.
+  const std::size_t dot = info.tag.rfind('.');
+  if (info.owner.empty() && dot != std::string::npos) info.owner = info.tag.substr(0, dot);
   return info;
 }
 

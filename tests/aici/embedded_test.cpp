@@ -225,6 +225,12 @@ TEST_F(EmbeddedRuntimeTest, TagsBelongToWhoMadeThem) {
   EXPECT_TRUE(untag("team.eve.mine", {"team.eve"}));
   EXPECT_TRUE(untag("shared", root));
   EXPECT_EQ(seen(root), Names());
+  // A file that tells no owner.
+  folder_.write("cache/tags/team.eve.old.json",
+                R"({"tag": "team.eve.old", "module_id": ")" + id + R"(", "updated_by": "root"})");
+  EXPECT_EQ(seen({"team.eve"}), Names({"team.eve.old"}));
+  EXPECT_EQ(seen({"team"}), Names());
+  EXPECT_TRUE(untag("team.eve.old", {"team.eve"}));
 }
 
 TEST_F(EmbeddedRuntimeTest, ModulesAndTagsOutliveTheRuntime) {
