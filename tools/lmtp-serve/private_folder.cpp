@@ -24,8 +24,14 @@ constexpr const char* kBeginning = "lmtp-serve-";
 constexpr const char* kLockName = "/lock";
 constexpr int kTries = 3;
 
-// The lock of a folder, -1 where it has none or another process has it.
+// The lock of a folder of this user, -1 where it has none or another process has it, with an errno
+// of ENOLCK where there are no locks.
 int take_lock(const std::string& folder, int flags) {
+  errno = 0;
+  struct stat status {};
+  const bool is_own =
+      lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+  if (!is_own) return -1;
   const int lock =
       open((folder + kLockName).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
   if (lock < 0) return -1;
@@ -35,15 +41,18 @@ int take_lock(const std::string& folder, int flags) {
                         stat((folder + kLockName).c_str(), &named) == 0 &&
                         held.st_ino == named.st_ino && held.st_uid == geteuid();
   if (is_taken) return lock;
+  const int why = errno;
   close(lock);
+  errno = why;
   return -1;
 }
 
 void remove_leftovers(const fs::path& parent) {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent, error)) {
-    const std::string path = entry.path().string();
-    if (!entry.path().filename().string().starts_with(kBeginning)) continue;
+  fs::directory_iterator entry(parent, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (!entry->path().filename().string().starts_with(kBeginning)) continue;
     const int lock = take_lock(path, 0);
     if (lock < 0) continue;
     std::error_code ignored;
@@ -62,7 +71,7 @@ Result<PrivateFolder> PrivateFolder::make() {
     std::string path = (parent / (std::string(kBeginning) + "XXXXXX")).string();
     if (mkdtemp(path.data()) == nullptr) {
       error.assign(errno, std::generic_category());
-    } else if (const int lock = take_lock(path, O_CREAT); lock >= 0) {
+    } else if (const int lock = take_lock(path, O_CREAT); lock >= 0 || errno == ENOLCK) {
       return PrivateFolder(std::move(path), lock);
     }
   }

@@ -26,7 +26,7 @@ class PrivateFolder {
   void start_keeper();
 
   std::string path_;  // empty: moved from
-  int lock_ = -1;     // of its file that says that somebody uses it
+  int lock_ = -1;     // of its file that says that somebody uses it; -1: no locks here
   int lives_ = -1;    // which the keeper reads, and finds closed when this process has ended
   pid_t keeper_ = -1;
 };
