@@ -1,6 +1,8 @@
 #include "json_io.h"
 
+#include <functional>
 #include <limits>
+#include <string>
 #include <utility>
 
 namespace lmtp::aicirt {
@@ -79,8 +81,11 @@ std::vector<TokenId> tokens_field(const Json& object, const char* name) {
 aici::Auth auth_of(const Json& command) {
   const Json* const auth = find_json(command, "$auth");
   if (auth == nullptr || !auth->is_object()) return {.user = "local"};
-  return {.user = text_field(*auth, "user"),
-          .is_admin = find_json_bool(*auth, "is_admin").value_or(false)};
+  std::string user = text_field(*auth, "user");
+  const ConnectionId share = std::hash<std::string>()(user) | 1;  // turns are by user; none is 0
+  return {.user = std::move(user),
+          .is_admin = find_json_bool(*auth, "is_admin").value_or(false),
+          .share = share};
 }
 
 Json answer_to(const std::string& message, const std::function<Json(const Json& command)>& act) {
