@@ -16,8 +16,8 @@ constexpr int kRetryMsMax = 2'000;
 constexpr int kConnectMs = 5'000;
 constexpr std::chrono::milliseconds kLoadingInterval{100};
 
-client::Security with_bound(client::Security security) {
-  security.message_bytes_max = kWorkerMessageBytesMax;
+client::Security with_bound(client::Security security, std::size_t message_bytes_max) {
+  security.message_bytes_max = message_bytes_max;
   return security;
 }
 
@@ -25,7 +25,7 @@ client::Security with_bound(client::Security security) {
 
 Link::Link(const BalanceOptions& options, std::size_t index, Callbacks callbacks)
     : address_(options.workers[index]),
-      security_(with_bound(options.security)),
+      security_(with_bound(options.security, options.message_bytes_max)),
       health_interval_(options.health_interval_ms),
       num_unanswered_max_(options.silence_timeout_ms / options.health_interval_ms),
       callbacks_(std::move(callbacks)),

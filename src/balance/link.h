@@ -22,8 +22,6 @@ namespace lmtp::balance {
 
 // Of the MODEL_INFOs that a link asks for; streams have others.
 inline constexpr StreamId kInfoId = 0;
-// A worker closes connections of which more waits to be written (--max-write-queue).
-inline constexpr std::size_t kWorkerMessageBytesMax = std::size_t{16} << 20;
 
 // Owner: the pool. Its own thread sends, receives and calls back, one call at a time and with no
 // lock held.

@@ -338,6 +338,11 @@ TEST(ServeOptions, ABalancerHasWorkersAndNothingThatComputes) {
     const std::string line = mistake_of(std::move(arguments));
     EXPECT_NE(line.find(what), std::string::npos) << line;
   };
+  EXPECT_EQ(options_of({"balance", "a:1"}).balance.message_bytes_max, std::size_t{16} << 20);
+  EXPECT_EQ(options_of({"balance", "a:1", "--max-write-queue", "1MiB"}).balance.message_bytes_max,
+            std::size_t{16} << 20);
+  EXPECT_EQ(options_of({"balance", "a:1", "--max-write-queue", "64MiB"}).balance.message_bytes_max,
+            std::size_t{64} << 20);
   says({"balance"}, "WORKER");
   says({"balance", "a"}, "'a' is no worker; write HOST:PORT");
   says({"balance", "a:0"}, "is no worker");

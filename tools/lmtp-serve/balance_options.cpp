@@ -160,6 +160,8 @@ void finish_balance_options(const CLI::App& app, const RawOptions& raw, ServeOpt
         "--worker-connections",
         "to all workers together at most " + std::to_string(balance::kLinksMax) + " are allowed");
   }
+  // Workers that may have more waiting are given the same option.
+  balance.message_bytes_max = std::max(balance.message_bytes_max, options.max_write_queue_bytes);
   limit_requests(app, balance.workers.size(), options);
 }
 

@@ -60,6 +60,8 @@ struct BalanceOptions {
   // is no less, is down.
   int health_interval_ms = 2'000;
   int silence_timeout_ms = 6'500;
+  // A longer message of a worker ends the connection. > 0; no less than its --max-write-queue.
+  std::size_t message_bytes_max = std::size_t{16} << 20;
   // A worker that has sent nonsense or stood still is left alone for so long; >= 0.
   int shun_ms = 10'000;
 };
