@@ -10,8 +10,9 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <system_error>
 #include <utility>
+
+#include "lmtp/base/guarded.h"
 
 namespace lmtp::log {
 namespace {
@@ -76,11 +77,11 @@ void LogOutput::write(std::string_view line) {
   queued_.append(line.substr(num_put));
   if (is_running_ || stopping_) return;
   if (thread_.joinable()) thread_.join();
-  try {
+  const Result<void> made = guarded([this]() -> Result<void> {
     thread_ = runtime::Thread([this] { run(); });
-    is_running_ = true;
-  } catch (const std::system_error&) {  // the next line tries again
-  }
+    return {};
+  });
+  is_running_ = made.ok();  // else the next line tries again
 }
 
 // False where some of what waits is not taken now.
