@@ -91,7 +91,9 @@ class HttpClient {
     const std::string_view head = answer.head;
     if (head.starts_with("HTTP/1.1 ")) number(head.substr(9, 3), 10, answer.status);
     const std::size_t length = head.find("Content-Length: ");
-    if (length != std::string_view::npos) {
+    if (answer.status == 101) {
+      answer.is_whole = true;  // another protocol's bytes follow
+    } else if (length != std::string_view::npos) {
       std::size_t num_bytes = 0;
       number(head.substr(length + 16), 10, num_bytes);
       while (buffer_.size() < num_bytes && receive()) {
