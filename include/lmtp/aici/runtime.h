@@ -219,11 +219,13 @@ class Runtime {
   std::atomic<Sequence> last_sequence_ = 0;
 };
 
+// NOLINTBEGIN(performance-unnecessary-value-param): what overrides it moves them
 inline void Runtime::remove_tags(std::vector<std::string> /*tags*/, Auth /*auth*/,
                                  Done<Result<std::vector<TagInfo>>> done) {
   done(Error{ErrorCode::kInvalid,
              "tags: this runtime removes none; allowed is to set them to another module"});
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 inline constexpr const char* kDeadlock = "deadlock";
 
