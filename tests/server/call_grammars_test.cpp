@@ -317,7 +317,6 @@ TEST(CallGrammars, HostileSchemasAreFollowedWithinBounds) {
       EXPECT_EQ(refusal.empty(), row.is_integer) << refusal;
       EXPECT_EQ(refusal.find("allowed are") == std::string::npos, row.is_integer);
     }
-    // A record in a record, 40 deep.
     const std::string nested = with_a(ref, numbered(kObjects, 40) + R"(, "d40": {"type": "null"})");
     EXPECT_TRUE(may_write(layout, nested, R"({"l": {"r": {"l": {}}}})"));
     EXPECT_FALSE(may_write(layout, nested, R"({"l": {"r": {"l": 1}}})"));
@@ -346,21 +345,83 @@ TEST(CallGrammars, ThousandsOfParametersWithLargeDefinitionsAreAnyValueBeyondABu
           << "the first ones are followed";
     }
   }
-  // The rest is any value, and the log says so; a strict one is refused.
   const OfferedTools tools{.functions = {{"odd", schema_of(lists)}}};
   const auto written = make_call_grammar({.calls = {coder_layout()}}, tools, nullptr);
   EXPECT_EQ(written.cut, std::vector<std::string>{"odd"});
   EXPECT_NE(refusal_of(coder_layout(), lists).find("strict: false"), std::string::npos);
 }
 
+TEST(CallGrammars, ManyLargeSchemasShareABudget) {
+  const std::string large =
+      schema_of(R"({"type": "object", "properties": {)" +
+                numbered(R"("q@": {"type": "array", "items": {"$ref": "#/$defs/big"}})", 100) +
+                R"(}, "$defs": {"big": {"type": "object", "properties": {)" +
+                numbered(R"("p@": {"type": "integer", "minimum": @})", 400) + "}}}}");
+  OfferedTools tools{.functions = {{"last", schema_of(with_a(R"({"type": "integer"})", ""))}}};
+  tools.functions.front().is_strict = true;
+  const text::ReplyLayout layout{.calls = {coder_layout()}};
+  EXPECT_EQ(make_call_grammar(layout, tools, nullptr).unkept, "");
+  tools.functions.insert(tools.functions.begin(), 25, {"large", large});
+  EXPECT_EQ(make_call_grammar(layout, tools, nullptr).unkept, "last");
+  EXPECT_TRUE(make_call_grammar(layout, many_tools(kMany), nullptr).cut.empty());
+}
+
+// A text that would be read as another value, or as the form's own, is not written.
+TEST(CallGrammars, WhatAFormCannotTellApartIsLeftOut) {
+  struct Case {
+    CallLayout layout;
+    std::string schema;
+    const char* right;
+    const char* wrong;
+  };
+  CallLayout wrapped = coder_layout();
+  wrapped.text_begin = "<![CDATA[";
+  wrapped.text_end = "]]>";
+  const std::string merged = with_a(R"({"allOf": [
+      {"type": "object", "properties": {"b": {"type": "null"}}, "additionalProperties": false},
+      {"type": "object", "properties": {"c": {"type": "integer"}}, "required": ["c"]}]})",
+                                    "");
+  const std::string wide =  // more members than may be left out, by two definitions together
+      R"({"$ref": "#/$defs/more", "properties": {"a": {}, )" + numbered(R"("p@": {})", 200) +
+      R"(}, "$defs": {"more": {"properties": {)" + numbered(R"("q@": {})", 200) + "}}}}";
+  for (const Case& row : std::vector<Case>{
+           {coder_layout(), with_a(R"({"enum": ["1", 2]})", ""), "2", R"("1")"},
+           {coder_layout(), with_a(R"({"enum": ["x\n</parameter>\ny", "z"]})", ""), R"("z")",
+            R"("x\n</parameter>\ny")"},
+           {wrapped, with_a(R"({"enum": ["<![CDATA[y", "z"]})", ""), R"("z")", R"("<![CDATA[y")"},
+           {gemma_layout(), with_a(R"({"enum": ["x<esc>y", "z"]})", ""), R"("z")", R"("x<esc>y")"},
+           {python_layout(), merged, R"({"c": 1})", R"({"c": "x"})"},
+           {coder_layout(), wide, "7", R"("\n</parameter>\n")"},
+       }) {
+    SCOPED_TRACE(row.schema.substr(0, 200));
+    EXPECT_TRUE(may_write(row.layout, row.schema, row.right));
+    EXPECT_FALSE(may_write(row.layout, row.schema, row.wrong));
+    EXPECT_NE(refusal_of(row.layout, row.schema), "");
+  }
+}
+
+TEST(CallGrammars, ListedValuesAreKeptUpToSoMany) {
+  for (const CallLayout& layout : {coder_layout(), python_layout(), gemma_layout()}) {
+    const std::string few = with_a(R"({"enum": [)" + numbered(R"("v@")", 900) + "]}", "");
+    EXPECT_TRUE(may_write(layout, few, R"("v899")"));
+    EXPECT_FALSE(may_write(layout, few, R"("v900")"));
+    EXPECT_EQ(refusal_of(layout, few), "");
+    const std::string many = with_a(R"({"enum": [)" + numbered(R"("v@")", 1500) + "]}", "");
+    EXPECT_TRUE(may_write(layout, many, R"("other")"));
+    EXPECT_NE(refusal_of(layout, many), "");
+  }
+}
+
 // 10,000 levels are no JSON that is read.
-TEST(CallGrammars, ASchemaThatIsTooDeepIsOfNoParameters) {
+TEST(CallGrammars, ASchemaThatIsTooDeepIsOfAnyArguments) {
   std::string deep;
   for (int i = 0; i < 10'000; ++i) deep += R"({"type":"array","items":)";
   deep += "{}" + std::string(10'000, '}');
   OfferedTools tools{.functions = {{"odd", R"({"properties":{"a":)" + deep + "}}"}}};
-  const std::string call = "<tool_call>\n<function=odd>\n</function>\n</tool_call>";
+  const std::string call = call_with_a(coder_layout(), R"("x")");
   EXPECT_EQ(Turns(coder_layout()).written(tools, call), call);
+  tools.functions.front().is_strict = true;
+  EXPECT_FALSE(Turns(coder_layout()).begin({.tools = tools}).ok());
 }
 
 OfferedFunction wide_function(int num) {
@@ -401,6 +462,16 @@ TEST(CallGrammars, MoreMembersAreAnyArguments) {
     Turns turns(layout);
     EXPECT_EQ(turns.written(tools, text), text);
     EXPECT_EQ(turns.called(text), R"(odd{"p4999": 1, "p7": [2]})");
+  }
+}
+
+TEST(CallGrammars, WhatIsLoosenedIsReadSo) {
+  Turns turns(coder_layout(), {.bytes_max = 2000});
+  const Calls calls = {{name_of(1), "1", *parse_ordered_json(R"({"lines": "many"})", "")}};
+  const std::string text = text::write_calls(coder_layout(), calls);
+  for (const char* turn : {"first", "second"}) {
+    EXPECT_EQ(turns.written(many_tools(20), text), text) << turn;
+    EXPECT_EQ(turns.called(text), name_of(1) + R"({"lines": "many"})") << turn;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -135,6 +136,38 @@ TEST(SchemaReading, CirclesOfReferencesEnd) {
   const std::string open = R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":)"
                            R"({"next":{"allOf":[{"$ref":"#/$defs/a"}]}}}}})";
   EXPECT_EQ(meant(open), open);
+}
+
+TEST(SchemaReading, ReferencesLeadToPartsUpToSoManySteps) {
+  const auto schema = OrderedJson::parse(R"({"a/b": [1, {"~": 2}]})");
+  std::list<OrderedJson> references;
+  SchemaParts parts(schema);
+  const auto value = [&](const std::string& reference) {
+    const OrderedJson* const found = parts.target(references.emplace_back(reference));
+    return found == nullptr ? "none" : found->dump();
+  };
+  EXPECT_EQ(value("#"), schema.dump());
+  EXPECT_EQ(value("#/a~1b/1/~0"), "2");
+  for (const char* wrong : {"", "a", "#a", "#/a", "#/a~1b/01", "#/a~1b/2", "#/a~1b/1/~2", "#/a~"}) {
+    EXPECT_EQ(value(wrong), "none") << wrong;
+  }
+  OrderedJson deep(3);
+  std::string steps = "#";
+  for (int i = 0; i < 65; ++i) deep = OrderedJson{{"a", deep}};
+  SchemaParts of_deep(deep);
+  for (int i = 0; i < 64; ++i) steps += "/a";
+  const OrderedJson last(steps);
+  const OrderedJson beyond(steps + "/a");
+  EXPECT_NE(of_deep.target(last), nullptr);
+  EXPECT_EQ(of_deep.target(beyond), nullptr);
+}
+
+TEST(SchemaReading, RequiredMembersCountWherePropertiesHasThem) {
+  const auto most = [](const char* schema) {
+    return most_optional_members(OrderedJson::parse(schema));
+  };
+  EXPECT_EQ(most(R"({"properties": {"a": {}, "b": {}}, "required": ["a", "a", "c"]})"), 1U);
+  EXPECT_EQ(most(R"({"required": ["a"]})"), 0U);
 }
 
 const std::string kOpen = R"({"properties":{"a":{}}})";

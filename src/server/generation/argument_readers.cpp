@@ -74,8 +74,8 @@ class JsonReader final : public ArgumentReader {
 
 class TaggedReader final : public ArgumentReader {
  public:
-  TaggedReader(const text::CallLayout& layout, std::vector<Parameter> parameters)
-      : layout_(layout), parameters_(std::move(parameters)) {}
+  TaggedReader(const text::CallLayout& layout, const Parameters& parameters, bool may_be_any)
+      : layout_(layout), parameters_(&parameters), may_be_any_(may_be_any) {}
 
   State read(std::string& held, std::string& json) override {
     if (std::exchange(is_first_, false)) json += '{';
@@ -110,11 +110,12 @@ class TaggedReader final : public ArgumentReader {
     const std::size_t end = std::min(as_json, as_text);
     if (end == std::string::npos) return false;
     const std::string name = held.substr(at, end - at);
-    const auto found = std::ranges::find(parameters_, name, &Parameter::name);
-    const bool is_known = found != parameters_.end();
+    const auto found = std::ranges::find(*parameters_, name, &Parameter::name);
+    const bool is_known = found != parameters_->end();
     is_text_ = as_text < as_json || (text_end.empty() && is_known && found->is_text());
-    is_json_ = !is_text_ && (!text_end.empty() || (is_known && found->is_json()));
-    types_ = is_known ? found->types : kAnyType;
+    const bool is_json = is_known && found->is_json();
+    is_json_ = !is_text_ && (!text_end.empty() || (is_json && !may_be_any_));
+    types_ = is_known && !is_json ? found->types : kAnyType;
     held.erase(0, end + (as_text < as_json ? text_end : layout_.argument_name_end).size());
     json += num_arguments_++ > 0 ? ", " : "";
     append_json_string(name, json);
@@ -168,7 +169,8 @@ class TaggedReader final : public ArgumentReader {
   }
 
   text::CallLayout layout_;
-  std::vector<Parameter> parameters_;
+  const Parameters* parameters_;
+  bool may_be_any_;
   int num_arguments_ = 0;
   std::string value_end_ = {};  // of the value that has begun
   bool is_first_ = true;
@@ -411,10 +413,11 @@ class NamedReader final : public ArgumentReader {
 }  // namespace
 
 std::unique_ptr<ArgumentReader> make_argument_reader(const text::CallLayout& layout,
-                                                     const OfferedFunction& function) {
+                                                     const Parameters& parameters,
+                                                     bool may_be_any) {
   switch (layout.arguments) {
     case text::CallLayout::Arguments::kTagged:
-      return std::make_unique<TaggedReader>(layout, parameters_of(function));
+      return std::make_unique<TaggedReader>(layout, parameters, may_be_any);
     case text::CallLayout::Arguments::kPython:
     case text::CallLayout::Arguments::kLoose:
       return std::make_unique<NamedReader>(layout);

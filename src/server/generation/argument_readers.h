@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lmtp/text/reply_layout.h"
-#include "offered_tools.h"
+#include "tool_schema.h"
 
 namespace lmtp::server {
 
@@ -24,7 +24,9 @@ class ArgumentReader {
   virtual std::unique_ptr<ArgumentReader> clone() const = 0;
 };
 
+// `parameters`: the function's; they outlive it. may_be_any: what is written may be other than they
+// say.
 std::unique_ptr<ArgumentReader> make_argument_reader(const text::CallLayout& layout,
-                                                     const OfferedFunction& function);
+                                                     const Parameters& parameters, bool may_be_any);
 
 }  // namespace lmtp::server

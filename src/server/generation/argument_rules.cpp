@@ -53,17 +53,21 @@ class ArgumentWriter {
       : rules_(rules),
         layout_(layout),
         function_(function),
-        is_loose_(function.is_loose),
-        schema_(function.parameters) {}
+        takes_any_(function.is_loose || rules.budget().is_used_up()),
+        schema_(takes_any_ ? std::string("{}") : function.parameters, rules.budget()) {}
 
-  ArgumentRules ended(std::string body) const {
-    return {std::move(body), schema_.is_kept(), schema_.is_used_up()};
+  // Whether arguments have names that the schema does not tell.
+  bool takes_any(const std::vector<Member>& members) {
+    return takes_any_ || schema_.is_used_up() || are_too_many(members);
+  }
+  ArgumentRules ended(std::string body, bool is_any = false) const {
+    return {std::move(body), schema_.is_kept() && !is_any, schema_.is_used_up() || is_any};
   }
 
   LarkRules& rules_;
   const CallLayout& layout_;
   const OfferedFunction& function_;
-  const bool is_loose_;
+  const bool takes_any_;
   ToolSchema schema_;
   // What has been written, and in place of what is being written the name that it gets.
   std::map<std::pair<const OrderedJson*, JsonTypes>, std::string> known_;
@@ -78,20 +82,20 @@ class TaggedWriter final : ArgumentWriter {
   ArgumentRules write() {
     const std::string comma = rules_.literal(layout_.argument_separator);
     const std::vector<Member> members = schema_.members(schema_.root());
-    if (takes_any_members(function_, members)) {
+    if (takes_any(members)) {
+      static const OrderedJson kAnything(true);
       const std::string name = rules_.literal(layout_.argument_begin) + " /[A-Za-z0-9_.\\-]+/";
-      const std::string one = rules_.rule(argument(name, {{&schema_.root(), kAnyType}}));
-      return ended(" (" + one + " (" + comma + one + ")*)?");
+      const std::string one = rules_.rule(argument(name, {{&kAnything, kAnyType}}));
+      return ended(" (" + one + " (" + comma + one + ")*)?", true);
     }
     std::vector<Alternatives> values;  // as a reader counts them
     for (const Member& each : members) values.push_back(schema_.alternatives(*each.schema));
     std::vector<Link> links;
     for (std::size_t i = 0; i < members.size(); ++i) {
-      const bool is_required = members[i].is_required && !is_loose_;
       if (is_told_apart(members[i].name)) {
         const std::string name = rules_.literal(layout_.argument_begin + members[i].name);
-        links.push_back({rules_.rule(argument(name, values[i])), is_required});
-      } else if (is_required) {
+        links.push_back({rules_.rule(argument(name, values[i])), members[i].is_required});
+      } else if (members[i].is_required) {
         schema_.loosen();
       }
     }
@@ -103,18 +107,22 @@ class TaggedWriter final : ArgumentWriter {
     return (layout_.argument_name_end.empty() ||
             name.find(layout_.argument_name_end.front()) == std::string::npos) &&
            (layout_.string_name_end.empty() ||
-            name.find(layout_.string_name_end.front()) == std::string::npos);
+            name.find(layout_.string_name_end.front()) == std::string::npos) &&
+           !rules_.has_special(name);
   }
 
   std::string argument(const std::string& name, const Alternatives& values) {
     std::vector<std::string> texts;
     std::vector<std::string> others;
-    for (const Alternative& value : values) {
-      if ((value.types & kText) != 0) texts.push_back(text({value.schema, kText}));
-    }
-    const bool takes_any_text = std::ranges::find(texts, "") != texts.end();
-    if (takes_any_text) texts = {any_text()};
     const bool is_marked = !layout_.string_name_end.empty();
+    const JsonTypes types = is_marked ? kText : types_of(values);
+    for (const Alternative& value : values) {
+      if ((value.types & kText) == 0) continue;
+      if (auto one = text({value.schema, types})) texts.push_back(*std::move(one));
+    }
+    const bool takes_any_text =
+        std::ranges::find(texts, "") != texts.end() || (texts.empty() && types_of(values) == kText);
+    if (takes_any_text) texts = {any_text()};
     for (const Alternative& value : values) {
       const Alternative other{value.schema, value.types & ~kText};
       if (other.types == 0) continue;
@@ -139,11 +147,11 @@ class TaggedWriter final : ArgumentWriter {
     return lark_any_of(either);
   }
 
-  // With what ends it. Empty: any.
-  std::string text(const Alternative& value) {
-    if (is_loose_) return {};
-    const auto [found, is_new] = known_.try_emplace({value.schema, value.types});
-    std::string& known = found->second;
+  // With what ends it. Empty: any. Nothing: no text that a reader would take for one. Its types are
+  // those of all values in its place.
+  std::optional<std::string> text(const Alternative& value) {
+    const auto [found, is_new] = texts_.try_emplace({value.schema, value.types}, "");
+    std::optional<std::string>& known = found->second;
     if (!is_new) return known;
     // A text may be of another format, as where the format is unknown.
     if (has_any(*value.schema, kTextKeywords, {"format"}) ||
@@ -151,11 +159,27 @@ class TaggedWriter final : ArgumentWriter {
       schema_.loosen();
     }
     std::vector<std::string> texts;
-    for (const OrderedJson& one : ToolSchema::listed(value)) {
-      texts.push_back(rules_.literal(one.get<std::string>() + layout_.argument_end));
+    const auto listed = schema_.listed({value.schema, kText});
+    for (const OrderedJson* const one : listed) {
+      const auto& given = one->get_ref<const std::string&>();
+      if (is_read_as_it_is(given, value.types)) {
+        texts.push_back(rules_.literal(given + layout_.argument_end));
+      } else {
+        schema_.loosen();
+      }
     }
-    if (!texts.empty()) known = rules_.rule(lark_any_of(texts));
+    if (!texts.empty()) return known = rules_.rule(lark_any_of(texts));
+    if (!listed.empty()) known.reset();
     return known;
+  }
+
+  bool is_read_as_it_is(const std::string& text, JsonTypes types) const {
+    const bool is_other =
+        types != kText && nlohmann::json::accept(text) && (type_of_json(text) & types) != 0;
+    const std::string whole = text + layout_.argument_end;
+    return !is_other && whole.find(layout_.argument_end) == text.size() &&
+           (layout_.text_begin.empty() || !text.starts_with(layout_.text_begin)) &&
+           !rules_.has_special(text);
   }
 
   std::string any_text() {
@@ -174,10 +198,11 @@ class TaggedWriter final : ArgumentWriter {
   std::string json(const Alternative& value) {
     std::string& known = known_[{value.schema, value.types}];
     if (!known.empty()) return known;
-    std::string text;
-    if (!is_loose_) text = schema_.standalone(value);
+    const std::string text = schema_.standalone(value);
     return known = rules_.rule(lark_json(text.empty() ? any_json() : text));
   }
+
+  std::map<std::pair<const OrderedJson*, JsonTypes>, std::optional<std::string>> texts_;
 };
 
 // Arguments as Python or Gemma write them.
@@ -189,17 +214,16 @@ class NamedWriter final : ArgumentWriter {
 
   ArgumentRules write() {
     const std::vector<Member> members = schema_.members(schema_.root());
-    if (takes_any_members(function_, members)) {
+    if (takes_any(members)) {
       const std::string one = rules_.rule(R"( /[A-Za-z_][A-Za-z0-9_]*/ "=")" + named("value"));
-      return ended(is_python_ ? " (" + one + " (" + comma() + one + ")*)?" : named("object"));
+      return ended(is_python_ ? " (" + one + " (" + comma() + one + ")*)?" : named("object"), true);
     }
     std::vector<Link> links;
     for (const Member& member : members) {
-      const bool is_required = member.is_required && !is_loose_;
       if (is_name(member.name)) {
         const std::string name = rules_.literal(member.name + (is_python_ ? "=" : ":"));
-        links.push_back({rules_.rule(name + value(*member.schema, 0)), is_required});
-      } else if (is_required) {
+        links.push_back({rules_.rule(name + value(*member.schema, 0)), member.is_required});
+      } else if (member.is_required) {
         schema_.loosen();
       }
     }
@@ -243,8 +267,7 @@ class NamedWriter final : ArgumentWriter {
 
   std::string new_part(const Alternative& one, std::size_t depth) {
     const OrderedJson& of = *one.schema;
-    if (is_loose_) return any_of_types(one.types);
-    const auto listed = ToolSchema::listed(one);
+    const auto listed = schema_.listed(one);
     const bool is_plain = std::ranges::all_of(listed, &OrderedJson::is_primitive);
     // members() follows those of an object.
     const bool is_merged =
@@ -253,8 +276,11 @@ class NamedWriter final : ArgumentWriter {
     std::vector<std::string> bodies;
     if (!listed.empty() && is_plain) {
       if (has_any(of, kTextKeywords) || has_any(of, kNumberKeywords)) schema_.loosen();
-      for (const OrderedJson& each : listed) bodies.push_back(scalar(each));
-      return rules_.rule(lark_any_of(bodies));
+      for (const OrderedJson* const each : listed) {
+        if (is_written(*each)) bodies.push_back(scalar(*each));
+      }
+      if (bodies.size() < listed.size()) schema_.loosen();
+      return bodies.empty() ? any_of_types(one.types) : rules_.rule(lark_any_of(bodies));
     }
     JsonTypes rest = one.types;
     const auto says = [&](JsonTypes types, const SchemaKeywords& keywords) {
@@ -320,6 +346,8 @@ class NamedWriter final : ArgumentWriter {
     const auto others = of.find("additionalProperties");
     const bool is_closed = others != of.end() && *others == false;
     const std::vector<Member> members = schema_.members(of);
+    if (are_too_many(members)) schema_.loosen();
+    if (are_too_many(members) || schema_.is_used_up()) return named("object");
     if (members.empty() && is_closed) return R"( "{}")";
     if (members.empty()) {
       if (others == of.end()) return named("object");
@@ -328,7 +356,7 @@ class NamedWriter final : ArgumentWriter {
     }
     std::vector<Link> links;
     for (const Member& member : members) {
-      if (is_python_ || is_name(member.name)) {
+      if (is_python_ ? is_written(member.name) : is_name(member.name)) {
         const std::string key = is_python_ ? " (" + scalar(member.name) + R"() ": ")"
                                            : rules_.literal(member.name + ":");
         links.push_back({rules_.rule(key + value(*member.schema, depth + 1)), member.is_required});
@@ -339,6 +367,14 @@ class NamedWriter final : ArgumentWriter {
     return rules_.rule(R"( "{")" + chain(rules_, links, comma()) + R"( "}")");
   }
 
+  // Whether a text has none of what ends it.
+  bool is_written(const OrderedJson& value) const {
+    const auto* const text = value.get_ptr<const std::string*>();
+    const std::string& quote = layout_.string_quote;
+    return text == nullptr ||
+           (!rules_.has_special(*text) &&
+            (is_python_ || quote.empty() || (*text + quote).find(quote) == text->size()));
+  }
   std::string scalar(const OrderedJson& value) {
     if (is_python_ && value.is_boolean()) return value.get<bool>() ? R"( "True")" : R"( "False")";
     if (is_python_ && value.is_null()) return R"( "None")";

@@ -127,7 +127,9 @@ std::string CallWriter::arguments(const Layout& layout, const OfferedFunction& f
   const std::string id = std::to_string(&layout - layout_.calls.data());
   ArgumentRules written = argument_rules(rules_, layout, id, function);
   if (function.is_strict && !written.is_kept) written_.unkept = function.name;
-  if (written.is_used_up && !function.is_strict) written_.cut.push_back(function.name);
+  if (written.is_cut && !function.is_strict && !function.is_loose) {
+    written_.cut.push_back(function.name);
+  }
   return std::move(written.body);
 }
 

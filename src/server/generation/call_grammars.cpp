@@ -20,7 +20,8 @@ constexpr std::size_t kLoggedMax = 16;        // names
 
 CallGrammars::CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, OfferedTools tools,
                            const registry::ReadyModel& model, std::optional<Grammar> content,
-                           std::optional<GrammarTriggers> triggers)
+                           std::optional<GrammarTriggers> triggers,
+                           std::shared_ptr<std::atomic<bool>> is_loosened)
     : layout_(std::move(layout)),
       tools_(std::move(tools)),
       model_(model.name),
@@ -28,11 +29,13 @@ CallGrammars::CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, Offe
       compiler_(model.grammars),
       content_(std::move(content)),
       triggers_(std::move(triggers)),
+      is_loosened_(std::move(is_loosened)),
       all_(written()) {}
 
 Grammar CallGrammars::written() {
   CallGrammar written = make_call_grammar(*layout_, tools_, tokenizer_.get());
   unkept_ = std::move(written.unkept);
+  if (!written.cut.empty()) *is_loosened_ = true;
   if (written.cut.size() > kLoggedMax) written.cut.resize(kLoggedMax);
   log_once(
       "tools: the schemas of these are too long to be followed in the form of this model's calls, "
@@ -55,6 +58,7 @@ Grammar CallGrammars::grammar() const {
   const bool may_be_loose = tools_.choice == OfferedTools::Choice::kAuto;
   auto instead = may_be_loose && compiler_ != nullptr ? compiler_->stand_in(all_) : std::nullopt;
   if (!instead) return all_;
+  *is_loosened_ = true;
   if (instead->kind != Grammar::Kind::kLark) return unconstrained();
   instead->triggers = triggers_;
   return *std::move(instead);
@@ -81,6 +85,7 @@ std::optional<Grammar> CallGrammars::next(bool has_compiled) {
     case Stage::kNames:
       if (std::ranges::any_of(tools_.functions, &OfferedFunction::is_strict)) break;
       stage_ = Stage::kNothing;
+      *is_loosened_ = true;
       log_once("tools: no grammar of them can be compiled, and nothing keeps calls to them:",
                {model_});
       return last_ = unconstrained();
@@ -92,6 +97,7 @@ std::optional<Grammar> CallGrammars::next(bool has_compiled) {
 
 void CallGrammars::loosen(OfferedFunction& function) {
   if (function.is_strict || std::exchange(function.is_loose, true)) return;
+  *is_loosened_ = true;
   names_.push_back(function.name);
 }
 

@@ -1,6 +1,7 @@
 // Finds a grammar of a chat's calls that can be compiled.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -22,10 +23,13 @@ namespace lmtp::server {
 // strict. What was found so is kept by the model's compiler, and is first the next time.
 class CallGrammars final : public GrammarRetry {
  public:
-  // content: what the text is that is no call, by a schema. REQUIRES: the model has a tokenizer.
+  // content: what the text is that is no call, by a schema. is_loosened becomes true before a
+  // grammar is given out that takes arguments which the schemas do not. REQUIRES: the model has a
+  // tokenizer.
   CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, OfferedTools tools,
                const registry::ReadyModel& model, std::optional<Grammar> content,
-               std::optional<GrammarTriggers> triggers);
+               std::optional<GrammarTriggers> triggers,
+               std::shared_ptr<std::atomic<bool>> is_loosened);
 
   // The first to compile.
   Grammar grammar() const;
@@ -50,6 +54,7 @@ class CallGrammars final : public GrammarRetry {
   const std::shared_ptr<constraint::GrammarCompiler> compiler_;  // null: nothing is kept
   const std::optional<Grammar> content_;
   const std::optional<GrammarTriggers> triggers_;
+  const std::shared_ptr<std::atomic<bool>> is_loosened_;
   const Clock::time_point begin_ = Clock::now();
   std::string unkept_;
   const Grammar all_;

@@ -1,6 +1,8 @@
 #include "lark_rules.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <unordered_set>
 
 #include "lmtp/base/json.h"
 #include "lmtp/text/stream_text.h"
@@ -47,8 +49,11 @@ std::string lark_literal(const tokenizer::Tokenizer& tokenizer, std::string_view
 
 std::string lark_any_of(const std::vector<std::string>& bodies) {
   std::string any;
-  for (const std::string& body : bodies) any += (any.empty() ? "" : " |") + body;
-  return bodies.size() == 1 ? any : " (" + any + ")";
+  std::unordered_set<std::string_view> known;
+  for (const std::string& body : bodies) {
+    if (known.insert(body).second) any += (known.size() == 1 ? "" : " |") + body;
+  }
+  return known.size() == 1 ? any : " (" + any + ")";
 }
 
 std::string LarkRules::rule(const std::string& body, const std::string& attributes) {
@@ -60,6 +65,7 @@ std::string LarkRules::rule(const std::string& body, const std::string& attribut
 
 void LarkRules::add(std::string_view name, const std::string& body) {
   rules_ += std::string(name.substr(1)) + ":" + body + "\n";
+  budget_.num_bytes -= std::min(budget_.num_bytes, name.size() + 1 + body.size());
 }
 
 std::string LarkRules::literal(const std::string& text) {
@@ -67,6 +73,10 @@ std::string LarkRules::literal(const std::string& text) {
   if (!is_new) return found->second;
   if (tokenizer_ != nullptr) return found->second = lark_literal(*tokenizer_, text);
   return found->second = text.empty() ? "" : lark_quoted(text);
+}
+
+bool LarkRules::has_special(const std::string& text) const {
+  return tokenizer_ != nullptr && text::mark_special(*tokenizer_, text) != text;
 }
 
 std::string LarkRules::text_before(const std::string& end, const std::string& other_than) {

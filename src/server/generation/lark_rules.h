@@ -1,6 +1,7 @@
 // Rules of a grammar in Lark's notation.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -9,6 +10,15 @@
 #include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::server {
+
+// What the schemas of a request's functions may take, all of them and in all forms of calls
+// together.
+struct SchemaBudget {
+  std::size_t num_schemas = 200'000;              // that may still be looked at
+  std::size_t num_bytes = std::size_t{3} << 20U;  // of rules; compilers take 4 MiB of a text
+
+  bool is_used_up() const { return num_schemas == 0 || num_bytes == 0; }
+};
 
 // Each of its bodies, names and texts begins with a space, as one stands within a rule. Owner: who
 // writes one grammar.
@@ -29,11 +39,16 @@ class LarkRules {
   // Any text up to this one, and this one. A special token ends it by itself: none of its bytes is
   // text. other_than: what the text does not begin with; empty: anything.
   std::string text_before(const std::string& end, const std::string& other_than = "");
+  // Whether a special token of the tokenizer is in it.
+  bool has_special(const std::string& text) const;
   const std::string& text() const { return rules_; }
+  // Each rule takes its bytes from it.
+  SchemaBudget& budget() { return budget_; }
 
  private:
   const tokenizer::Tokenizer* const tokenizer_;
   std::string rules_;
+  SchemaBudget budget_;
   std::unordered_map<std::string, std::string> names_;     // of rules, by what they are
   std::unordered_map<std::string, std::string> literals_;  // by their texts
   int num_unique_ = 0;
@@ -44,7 +59,7 @@ std::string lark_quoted(std::string_view text);
 // A text, of whose tokens the special ones are named by their ids: no byte of theirs is text.
 std::string lark_literal(const tokenizer::Tokenizer& tokenizer, std::string_view text);
 inline std::string lark_json(const std::string& schema) { return " %json " + schema; }
-// One of them. REQUIRES: there is one.
+// One of them, each once. REQUIRES: there is one.
 std::string lark_any_of(const std::vector<std::string>& bodies);
 
 }  // namespace lmtp::server

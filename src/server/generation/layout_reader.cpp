@@ -1,5 +1,6 @@
 // Reads texts by a model's ReplyLayout.
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,8 @@ constexpr std::string_view kEdgeSpaces = " \t\r\n";
 struct Known {
   text::ReplyLayout layout;
   std::vector<OfferedFunction> functions;
+  std::vector<Parameters> parameters;  // of each, where a layout has tags; else none
+  std::shared_ptr<const std::atomic<bool>> is_loosened;
   std::shared_ptr<const GrammarTriggers> triggers;
   bool begins_with_call = false;  // after its reasoning
 };
@@ -260,7 +263,9 @@ class LayoutReader final : public ReplyReader {
   void begin_call(const OfferedFunction& function, const CallLayout& layout, std::string id,
                   std::size_t num_bytes) {
     layout_ = &layout;
-    arguments_ = make_argument_reader(layout, function);
+    const auto number = static_cast<std::size_t>(&function - known_->functions.data());
+    arguments_ =
+        make_argument_reader(layout, known_->parameters[number], known_->is_loosened->load());
     function_ = function.name;
     id_ = std::move(id);
     held_.erase(0, num_bytes);
@@ -413,10 +418,17 @@ class LayoutReader final : public ReplyReader {
 }  // namespace
 
 ReplyFormat make_format(const text::ReplyLayout& layout, const OfferedTools& tools,
-                        GrammarTriggers triggers) {
+                        GrammarTriggers triggers,
+                        std::shared_ptr<const std::atomic<bool>> is_loosened) {
   auto known = std::make_shared<Known>();
   known->layout = layout;
   known->functions = tools.functions;
+  known->is_loosened = std::move(is_loosened);
+  const bool has_tags = std::ranges::any_of(layout.calls, [](const CallLayout& calls) {
+    return calls.arguments == CallLayout::Arguments::kTagged;
+  });
+  if (has_tags) known->parameters = parameters_of(tools.functions);
+  known->parameters.resize(tools.functions.size());
   known->begins_with_call = !tools.functions.empty() && tools.choice != OfferedTools::Choice::kAuto;
   known->triggers = std::make_shared<const GrammarTriggers>(std::move(triggers));
   return [known = std::shared_ptr<const Known>(std::move(known))] {

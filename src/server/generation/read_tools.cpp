@@ -40,8 +40,9 @@ std::optional<OfferedFunction> function_of(const OrderedJson& tool, SchemaReadin
   const bool is_object = parameters["type"] == "object";
   if (!is_object) parameters = {{"type", "object"}};
   const bool is_lax = strict != function->end() && *strict == false;
-  if (reading == SchemaReading::kAsMeant && !is_lax) read_schema_as_meant(parameters);
-  const bool can_be_had = is_object && can_be_met(parameters) &&
+  const bool is_large = parameters.dump().size() > kMaxGrammarBytes;
+  if (reading == SchemaReading::kAsMeant && !is_lax && !is_large) read_schema_as_meant(parameters);
+  const bool can_be_had = is_object && !is_large && can_be_met(parameters) &&
                           most_optional_members(parameters) <= kOptionalMembersMax;
   OfferedFunction read{name->get<std::string>(), with_fixed_spaces(std::move(parameters))};
   read.is_strict = strict != function->end() && *strict == true;

@@ -1,7 +1,9 @@
 #include "reply_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "call_grammar.h"
@@ -142,8 +144,9 @@ class Planner {
                                      triggers.openings.end());
       triggers.openings.clear();
     }
-    auto grammars = std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_),
-                                                   tools, model_, wishes_.grammar, for_grammar);
+    auto grammars =
+        std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_), tools, model_,
+                                       wishes_.grammar, for_grammar, is_loosened_);
     if (!grammars->unkept().empty()) {
       return Error{ErrorCode::kInvalid,
                    "tools: '" + grammars->unkept() +
@@ -176,8 +179,9 @@ class Planner {
   void read_by_layout(const OfferedTools& tools, const GrammarTriggers& triggers) {
     plan_.markers = markers_of(layout_);
     const tokenizer::Tokenizer& tokenizer = **model_.tokenizer;
-    plan_.format = make_format(marked(layout_, tokenizer), tools,
-                               text::mark_special(tokenizer, with_reasoning(triggers)));
+    plan_.format =
+        make_format(marked(layout_, tokenizer), tools,
+                    text::mark_special(tokenizer, with_reasoning(triggers)), is_loosened_);
   }
 
   // What constrains the reply begins after its reasoning.
@@ -195,6 +199,8 @@ class Planner {
   ReplyLayout layout_;
   const ReplyWishes& wishes_;
   const GrammarTriggers reasoning_;
+  const std::shared_ptr<std::atomic<bool>> is_loosened_ =
+      std::make_shared<std::atomic<bool>>(false);
   ReplyPlan plan_;
 };
 

@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace lmtp::server {
 namespace {
 
 using Keywords = std::vector<std::string_view>;
+
+constexpr std::size_t kPointerBytesMax = 1024;  // of references
+constexpr std::size_t kPointerStepsMax = 64;
 
 const Keywords kBranches = {"allOf", "anyOf", "oneOf"};
 const Keywords kReferences = {"$ref", "$dynamicRef", "$recursiveRef"};
@@ -58,7 +63,7 @@ bool takes_objects(const OrderedJson& type) {
 // and others that do not just describe a value are no part of it, and stay as written.
 class Parts {
  public:
-  explicit Parts(const OrderedJson& root) : root_(root) {
+  explicit Parts(const OrderedJson& root) : parts_(root) {
     reach(root, {});
     while (!waiting_.empty()) {
       const OrderedJson* const schema = waiting_.back();
@@ -95,7 +100,7 @@ class Parts {
   }
 
   void reach_target(const OrderedJson& reference, Context context) {
-    if (const OrderedJson* const target = find_target(root_, reference)) {
+    if (const OrderedJson* const target = parts_.target(reference)) {
       reach(*target, context);
     } else {
       is_lost_ = is_lost_ || context.stays_open;
@@ -163,20 +168,28 @@ class Parts {
                          "prefixItems", "additionalItems", "unevaluatedItems", "contains"}));
   }
 
-  const OrderedJson& root_;
+  SchemaParts parts_;
   std::unordered_map<const OrderedJson*, Context> contexts_;
   std::vector<const OrderedJson*> waiting_;
   bool is_lost_ = false;
 };
 
-// Whether `required` is a list of names that `properties` has.
-bool requires_its_own(const OrderedJson& schema, const OrderedJson& properties) {
-  const OrderedJson* const names = find_member(schema, "required");
-  return names == nullptr || !names->is_array() ||
-         std::ranges::all_of(*names, [&](const OrderedJson& name) {
-           const auto* const text = name.get_ptr<const std::string*>();
-           return text == nullptr || properties.contains(*text);
-         });
+std::unordered_set<std::string_view> required_names(const OrderedJson& schema) {
+  std::unordered_set<std::string_view> names;
+  const OrderedJson* const required = find_member(schema, "required");
+  if (required == nullptr || !required->is_array()) return names;
+  for (const OrderedJson& name : *required) {
+    if (const auto* const text = name.get_ptr<const std::string*>()) names.insert(*text);
+  }
+  return names;
+}
+
+// Those of the properties that are required.
+std::size_t num_required(const OrderedJson& schema, const OrderedJson& properties) {
+  const auto names = required_names(schema);
+  std::size_t num = 0;
+  for (auto at = properties.begin(); at != properties.end(); ++at) num += names.count(at.key());
+  return num;
 }
 
 bool is_to_be_closed(const OrderedJson& schema) {
@@ -194,7 +207,7 @@ bool is_to_be_closed(const OrderedJson& schema) {
       least->get<double>() > static_cast<double>(properties->size())) {
     return false;
   }
-  return requires_its_own(schema, *properties);
+  return num_required(schema, *properties) == required_names(schema).size();
 }
 
 // Inner values first: what is added moves a value's own members.
@@ -214,10 +227,10 @@ void read_each(OrderedJson& value, const Parts& parts) {
 // Looks for a value of a schema that ends: one that needs no value of the same schema inside.
 class Endings {
  public:
-  explicit Endings(const OrderedJson& root) : root_(root) {}
+  explicit Endings(const OrderedJson& root) : parts_(root) {}
 
   bool can_end(const OrderedJson& schema) {
-    if (!schema.is_object() || --num_left_ < 0) return true;
+    if (--num_left_ < 0 || !schema.is_object()) return true;
     if (std::ranges::find(around_, &schema) != around_.end()) return false;
     around_.push_back(&schema);
     const bool ends = members_can(schema) && branches_can(schema) && reference_can(schema);
@@ -242,7 +255,8 @@ class Endings {
     }
     return std::ranges::all_of(*required, [&](const OrderedJson& name) {
       const auto* const text = name.get_ptr<const std::string*>();
-      const OrderedJson* const needed = text == nullptr ? nullptr : find_member(*properties, *text);
+      if (text == nullptr || --num_left_ < 0) return true;
+      const OrderedJson* const needed = parts_.member(*properties, *text);
       return needed == nullptr || can_end(*needed);
     });
   }
@@ -259,14 +273,13 @@ class Endings {
 
   bool reference_can(const OrderedJson& schema) {
     const OrderedJson* const reference = find_member(schema, "$ref");
-    const OrderedJson* const target =
-        reference == nullptr ? nullptr : find_target(root_, *reference);
+    const OrderedJson* const target = reference == nullptr ? nullptr : parts_.target(*reference);
     return target == nullptr || can_end(*target);
   }
 
-  const OrderedJson& root_;
+  SchemaParts parts_;
   std::vector<const OrderedJson*> around_;
-  int num_left_ = 10'000;  // schemas to look at; beyond them they are taken to end
+  int num_left_ = 10'000;  // schemas and names to look at; beyond them they are taken to end
 };
 
 // Those of an object and of what else may stand in its place; `most`: of any inside it.
@@ -274,10 +287,9 @@ std::size_t count_optional_members(const OrderedJson& schema, std::size_t& most)
   if (!schema.is_structured()) return 0;
   std::size_t num = 0;
   if (schema.is_object()) {
-    const OrderedJson* const required = find_member(schema, "required");
-    const bool is_list = required != nullptr && required->is_array();
-    const std::size_t num_all = num_members(schema, "properties");
-    num = num_all - std::min(num_all, is_list ? required->size() : 0);
+    const OrderedJson* const properties = find_member(schema, "properties");
+    num = num_members(schema, "properties");
+    if (num > 0) num -= num_required(schema, *properties);
   }
   for (const auto& [key, inner] : schema.items()) {
     const bool is_here = std::ranges::find(kBranches, key) != kBranches.end() && inner.is_array();
@@ -298,14 +310,46 @@ const OrderedJson* find_member(const OrderedJson& object, std::string_view key) 
   return found == object.end() ? nullptr : &*found;
 }
 
-const OrderedJson* find_target(const OrderedJson& root, const OrderedJson& reference) {
+const OrderedJson* SchemaParts::target(const OrderedJson& reference) {
   const auto* const text = reference.get_ptr<const std::string*>();
-  if (text == nullptr || (*text != "#" && !text->starts_with("#/"))) return nullptr;
-  try {
-    return &root.at(OrderedJson::json_pointer(text->substr(1)));
-  } catch (const OrderedJson::exception&) {
-    return nullptr;
+  if (text == nullptr || text->size() > kPointerBytesMax) return nullptr;
+  const auto [known, is_new] = targets_.try_emplace(*text);
+  if (is_new && text->starts_with('#')) known->second = found(std::string_view(*text).substr(1));
+  return known->second;
+}
+
+// A JSON pointer (RFC 6901).
+const OrderedJson* SchemaParts::found(std::string_view pointer) {
+  const OrderedJson* at = &root_;
+  for (std::size_t num = 0; !pointer.empty() && at != nullptr; ++num) {
+    if (pointer.front() != '/' || num == kPointerStepsMax) return nullptr;
+    const std::size_t end = std::min(pointer.find('/', 1), pointer.size());
+    std::string key;
+    for (std::size_t i = 1; i < end; ++i) {
+      const bool is_escaped = pointer[i] == '~';
+      if (is_escaped && (++i == end || (pointer[i] != '0' && pointer[i] != '1'))) return nullptr;
+      key += !is_escaped ? pointer[i] : pointer[i] == '0' ? '~' : '/';
+    }
+    pointer.remove_prefix(end);
+    if (at->is_object()) {
+      at = member(*at, key);
+      continue;
+    }
+    std::size_t index = 0;
+    const auto read = std::from_chars(key.data(), key.data() + key.size(), index);
+    const bool is_index = at->is_array() && read.ec == std::errc() && std::to_string(index) == key;
+    at = is_index && index < at->size() ? &(*at)[index] : nullptr;
   }
+  return at;
+}
+
+const OrderedJson* SchemaParts::member(const OrderedJson& object, std::string_view key) {
+  const auto [all, is_new] = members_.try_emplace(&object);
+  for (auto at = object.begin(); is_new && at != object.end(); ++at) {
+    all->second.try_emplace(at.key(), &*at);
+  }
+  const auto found = all->second.find(key);
+  return found == all->second.end() ? nullptr : found->second;
 }
 
 std::size_t most_optional_members(const OrderedJson& schema) {

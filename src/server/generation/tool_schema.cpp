@@ -1,7 +1,7 @@
 #include "tool_schema.h"
 
 #include <algorithm>
-#include <functional>
+#include <limits>
 
 #include "call_grammar.h"
 #include "schema_reading.h"
@@ -9,10 +9,13 @@
 namespace lmtp::server {
 namespace {
 
-constexpr int kSchemasMax = 10'000;
+constexpr int kSchemasMax = 10'000;       // of a function
 constexpr std::size_t kSchemaBytes = 64;  // that count as another one
 constexpr std::size_t kSchemaValues = 8;  // the same: of keys, or of an enum
 constexpr std::size_t kStepsMax = 200;    // of unions and references in one another
+// Beside one another: llguidance takes 2,000 items at one place, of which a value may need two, and
+// finds out only while a stream runs.
+constexpr std::size_t kAlternativesMax = 900;
 
 const OrderedJson& anything() {
   static const OrderedJson any(true);
@@ -50,6 +53,21 @@ JsonTypes type_of_value(const OrderedJson& value) {
   if (value.is_boolean()) return kBoolean;
   if (value.is_number()) return value.is_number_float() ? kWhole | kFraction : kWhole;
   return value.is_array() ? kList : kObject;
+}
+
+// Those of an enum or const that are of these types.
+std::vector<const OrderedJson*> listed_values(const Alternative& alternative) {
+  const OrderedJson& schema = *alternative.schema;
+  std::vector<const OrderedJson*> values;
+  if (!schema.is_object()) return values;
+  const auto add = [&](const OrderedJson& value) {
+    if ((type_of_value(value) & alternative.types) != 0) values.push_back(&value);
+  };
+  const OrderedJson* const one = find_member(schema, "const");
+  const OrderedJson* const some = find_list(schema, "enum");
+  if (one != nullptr) add(*one);
+  if (one == nullptr && some != nullptr) std::ranges::for_each(*some, add);
+  return values;
 }
 
 JsonTypes own_types(const OrderedJson& schema) {
@@ -97,8 +115,7 @@ bool is_one_of(std::string_view key, const SchemaKeywords& keys) {
 // Copies schemas, which then refer to the definitions of a schema of their own.
 class Copying {
  public:
-  explicit Copying(std::function<const OrderedJson*(const OrderedJson&)> find_target)
-      : find_target_(std::move(find_target)) {}
+  explicit Copying(SchemaParts& parts) : parts_(parts) {}
 
   OrderedJson copied(const OrderedJson& value, bool has_names = false) {
     static const SchemaKeywords kNamed = {"properties", "patternProperties", "dependentSchemas"};
@@ -130,7 +147,7 @@ class Copying {
 
  private:
   OrderedJson reference(const OrderedJson& reference) {
-    const OrderedJson* const target = find_target_(reference);
+    const OrderedJson* const target = parts_.target(reference);
     if (target == nullptr) is_lost = true;
     if (target == nullptr) return reference;
     const auto [found, is_new] = numbers_.try_emplace(target, targets.size());
@@ -138,7 +155,7 @@ class Copying {
     return "#/$defs/" + std::to_string(found->second);
   }
 
-  const std::function<const OrderedJson*(const OrderedJson&)> find_target_;
+  SchemaParts& parts_;
   std::unordered_map<const OrderedJson*, std::size_t> numbers_;
 };
 
@@ -189,24 +206,34 @@ JsonTypes types_of(const Alternatives& alternatives) {
   return types;
 }
 
-ToolSchema::ToolSchema(const std::string& parameters) : num_left_(kSchemasMax) {
+ToolSchema::ToolSchema(const std::string& parameters, SchemaBudget& budget)
+    : budget_(budget), root_(OrderedJson::object()), num_left_(kSchemasMax) {
   auto schema = parse_ordered_json(parameters, "parameters");
-  if (schema && schema->is_object()) root_ = *std::move(schema);
-  if (!root_.is_object()) root_ = OrderedJson::object();
+  if (schema && schema->is_object()) {
+    root_ = *std::move(schema);
+  } else {
+    charge(kSchemasMax + 1);
+  }
 }
 
 bool ToolSchema::charge(std::size_t num) {
-  num_left_ = std::max(num_left_ - static_cast<int>(std::min<std::size_t>(num, kSchemasMax)), -1);
-  if (num_left_ < 0) loosen();
-  return num_left_ >= 0;
+  num = std::min<std::size_t>(num, kSchemasMax + 1);
+  budget_.num_schemas -= std::min(budget_.num_schemas, num);
+  num_left_ = std::max(num_left_ - static_cast<int>(num), -1);
+  if (is_used_up()) loosen();
+  return !is_used_up();
 }
 
-const OrderedJson* ToolSchema::target_of(const OrderedJson& reference) {
-  const auto* const text = reference.get_ptr<const std::string*>();
-  if (text == nullptr) return nullptr;
-  const auto [found, is_new] = targets_.try_emplace(*text);
-  if (is_new) found->second = find_target(root_, reference);
-  return found->second;
+bool ToolSchema::are_equal(const OrderedJson& one, const OrderedJson& other) {
+  if (&one == &other) return true;
+  if (one.type() != other.type() || one.size() != other.size()) return false;
+  const auto* const text = one.get_ptr<const std::string*>();
+  if (!charge(1 + (text == nullptr ? 0 : text->size() / kSchemaBytes))) return false;
+  if (!one.is_structured()) return one == other;
+  for (auto at = one.begin(), it = other.begin(); at != one.end(); ++at, ++it) {
+    if ((one.is_object() && at.key() != it.key()) || !are_equal(*at, *it)) return false;
+  }
+  return true;
 }
 
 Alternatives ToolSchema::alternatives(const OrderedJson& schema) {
@@ -216,6 +243,12 @@ Alternatives ToolSchema::alternatives(const OrderedJson& schema) {
   if (found.empty()) {  // nothing meets it
     loosen();
     found.push_back({&anything(), kAnyType});
+  }
+  std::size_t num = 0;
+  for (const auto& one : found) num += std::max<std::size_t>(listed_values(one).size(), 1);
+  if (num > kAlternativesMax) {
+    loosen();
+    found = {{&anything(), types_of(found)}};
   }
   return found;
 }
@@ -230,7 +263,7 @@ void ToolSchema::flatten(const OrderedJson& schema, JsonTypes types, std::size_t
   }
   types &= own_types(schema);
   const std::string_view key = only_leads_by(schema);
-  const OrderedJson* const target = key == "$ref" ? target_of(schema.at("$ref")) : nullptr;
+  const OrderedJson* const target = key == "$ref" ? parts_.target(schema.at("$ref")) : nullptr;
   if (target != nullptr) return flatten(*target, types, depth + 1, seen, to);
   const OrderedJson* const branches = key.empty() ? nullptr : find_list(schema, key);
   if (branches == nullptr || branches->empty() || (key == "allOf" && branches->size() > 1)) {
@@ -239,13 +272,16 @@ void ToolSchema::flatten(const OrderedJson& schema, JsonTypes types, std::size_t
     return;
   }
   if (key == "oneOf" && branches->size() > 1) loosen();  // they may not exclude each other
-  for (const OrderedJson& one : *branches) flatten(one, types, depth + 1, seen, to);
+  for (const OrderedJson& one : *branches) {
+    if (is_used_up()) return to.push_back({&anything(), types});
+    flatten(one, types, depth + 1, seen, to);
+  }
 }
 
 // What allOf leaves of the types.
 JsonTypes ToolSchema::types_of_all(const OrderedJson& schema, JsonTypes types, std::size_t depth) {
   const OrderedJson* const all = find_list(schema, "allOf");
-  for (std::size_t i = 0; all != nullptr && i < all->size(); ++i) {
+  for (std::size_t i = 0; all != nullptr && i < all->size() && !is_used_up(); ++i) {
     Alternatives found;
     Seen seen;
     flatten((*all)[i], types, depth + 1, seen, found);
@@ -261,11 +297,13 @@ struct ToolSchema::Gathered {
   std::vector<const OrderedJson*> required;                  // names
   std::set<std::pair<const OrderedJson*, bool>> seen;
   bool is_open = true;
+  std::size_t num_closed = std::numeric_limits<std::size_t>::max();  // members of a closed part
 };
 
 std::vector<Member> ToolSchema::members(const OrderedJson& schema) {
   Gathered gathered;
   gather(schema, true, 0, gathered);
+  if (gathered.members.size() > gathered.num_closed) loosen();  // another part has more of them
   for (const OrderedJson* const required : gathered.required) {
     const auto& name = required->get_ref<const std::string&>();
     const auto [found, is_new] = gathered.places.try_emplace(name, gathered.members.size());
@@ -286,7 +324,7 @@ void ToolSchema::gather(const OrderedJson& schema, bool is_sure, std::size_t dep
     loosen();
   }
   if (const OrderedJson* const reference = find_member(schema, "$ref")) {
-    const OrderedJson* const target = target_of(*reference);
+    const OrderedJson* const target = parts_.target(*reference);
     if (target == nullptr) loosen();
     if (target != nullptr) gather(*target, is_sure, depth + 1, to);
   }
@@ -295,7 +333,10 @@ void ToolSchema::gather(const OrderedJson& schema, bool is_sure, std::size_t dep
     if (branches == nullptr) continue;
     const bool is_all = key == "allOf" || branches->size() == 1;
     if (!is_all) loosen();
-    for (const OrderedJson& one : *branches) gather(one, is_sure && is_all, depth + 1, to);
+    for (const OrderedJson& one : *branches) {
+      if (is_used_up()) return;
+      gather(one, is_sure && is_all, depth + 1, to);
+    }
   }
   add_properties(schema, to);
   const OrderedJson* const required = is_sure ? find_list(schema, "required") : nullptr;
@@ -305,7 +346,10 @@ void ToolSchema::gather(const OrderedJson& schema, bool is_sure, std::size_t dep
     }
   }
   const OrderedJson* const others = find_member(schema, "additionalProperties");
-  to.is_open = to.is_open && (others == nullptr || *others == true);
+  if (others == nullptr || *others == true) return;
+  to.is_open = false;
+  const OrderedJson* const own = find_member(schema, "properties");
+  to.num_closed = std::min(to.num_closed, own != nullptr && own->is_object() ? own->size() : 0);
 }
 
 void ToolSchema::add_properties(const OrderedJson& schema, Gathered& to) {
@@ -318,34 +362,36 @@ void ToolSchema::add_properties(const OrderedJson& schema, Gathered& to) {
       continue;
     }
     const OrderedJson*& known = to.members[found->second].schema;
-    if (known == &*at || *known == *at) continue;
+    if (are_equal(*known, *at)) continue;
     loosen();
     known = &anything();
   }
 }
 
-std::vector<OrderedJson> ToolSchema::listed(const Alternative& alternative) {
-  const OrderedJson& schema = *alternative.schema;
-  std::vector<OrderedJson> values;
-  if (!schema.is_object()) return values;
-  const auto add = [&](const OrderedJson& value) {
-    if ((type_of_value(value) & alternative.types) != 0) values.push_back(value);
-  };
-  const OrderedJson* const one = find_member(schema, "const");
-  const OrderedJson* const some = find_list(schema, "enum");
-  if (one != nullptr) add(*one);
-  if (one == nullptr && some != nullptr) std::ranges::for_each(*some, add);
+std::vector<const OrderedJson*> ToolSchema::listed(const Alternative& alternative) {
+  std::vector<const OrderedJson*> values = listed_values(alternative);
+  std::size_t num_bytes = 0;
+  for (const OrderedJson* const value : values) {
+    const auto* const text = value->get_ptr<const std::string*>();
+    num_bytes += text == nullptr ? 0 : text->size();
+  }
+  if (num_bytes >= kSchemaBytes && !charge(num_bytes / kSchemaBytes)) values.clear();
   return values;
 }
 
 std::string ToolSchema::standalone(const Alternative& alternative) {
   if (!charge(1)) return {};
-  Copying copying([this](const OrderedJson& reference) { return target_of(reference); });
+  Copying copying(parts_);
   OrderedJson alone = copying.copied(*alternative.schema);
   if (!alone.is_object()) alone = OrderedJson::object();
   if (own_types(*alternative.schema) != alternative.types) {
     alone["type"] = names_of(alternative.types);
-    if (find_list(alone, "enum") != nullptr) alone["enum"] = listed(alternative);
+    if (find_list(alone, "enum") != nullptr) {
+      alone["enum"] = OrderedJson::array();
+      for (const OrderedJson* const value : listed_values(alternative)) {
+        alone["enum"].push_back(*value);
+      }
+    }
   }
   OrderedJson definitions = OrderedJson::object();
   for (std::size_t i = 0; i < copying.targets.size(); ++i) {
@@ -362,20 +408,25 @@ std::string ToolSchema::standalone(const Alternative& alternative) {
   return charge(text.size() / kSchemaBytes) ? text : std::string();
 }
 
-bool takes_any_members(const OfferedFunction& function, const std::vector<Member>& members) {
-  return function.is_loose && members.size() > kOptionalMembersMax;
+bool are_too_many(const std::vector<Member>& members) {
+  const auto num = std::ranges::count(members, false, &Member::is_required);
+  return static_cast<std::size_t>(num) > kOptionalMembersMax;
 }
 
-std::vector<Parameter> parameters_of(const OfferedFunction& function) {
-  std::vector<Parameter> parameters;
-  ToolSchema schema(function.parameters);
-  std::vector<Member> members = schema.members(schema.root());
-  if (takes_any_members(function, members)) return parameters;
-  for (Member& member : members) {
-    const JsonTypes types = types_of(schema.alternatives(*member.schema));
-    parameters.push_back({std::move(member.name), types});
+std::vector<Parameters> parameters_of(const std::vector<OfferedFunction>& functions) {
+  std::vector<Parameters> all(functions.size());
+  SchemaBudget budget;
+  for (std::size_t i = 0; i < functions.size() && !budget.is_used_up(); ++i) {
+    if (functions[i].is_loose) continue;
+    ToolSchema schema(functions[i].parameters, budget);
+    std::vector<Member> members = schema.members(schema.root());
+    if (schema.is_used_up() || are_too_many(members)) continue;
+    for (Member& member : members) {
+      const JsonTypes types = types_of(schema.alternatives(*member.schema));
+      all[i].push_back({std::move(member.name), types});
+    }
   }
-  return parameters;
+  return all;
 }
 
 }  // namespace lmtp::server

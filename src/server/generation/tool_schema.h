@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "lark_rules.h"
 #include "lmtp/base/json.h"
 #include "offered_tools.h"
+#include "schema_reading.h"
 
 namespace lmtp::server {
 
@@ -58,54 +60,57 @@ bool has_any(const OrderedJson& schema, const SchemaKeywords& keywords,
 
 // Whatever a client's schema is, one budget bounds what all calls of its members do together, and
 // with it what they give out; a schema that is met again, within itself or not, counts again. What
-// is beyond the budget is any value. Owner: one thread. What is given out lives as long as this.
+// is beyond this budget, or that of the request, is any value; so is all of a text that is no JSON.
+// Owner: one thread. What is given out lives as long as this.
 class ToolSchema {
  public:
-  explicit ToolSchema(const std::string& parameters);
+  // REQUIRES: the budget outlives it.
+  ToolSchema(const std::string& parameters, SchemaBudget& budget);
   ToolSchema(const ToolSchema&) = delete;
   ToolSchema& operator=(const ToolSchema&) = delete;
 
   // An object.
   const OrderedJson& root() const { return root_; }
 
-  // What anyOf, oneOf, lists of types, references and allOf of one schema lead to. Never empty.
+  // What anyOf, oneOf, lists of types, references and allOf of one schema lead to. Never empty;
+  // more than a grammar can have beside one another are any value of their types.
   Alternatives alternatives(const OrderedJson& schema);
   // An object's, in the order of the schema: those of its allOf and references first.
   std::vector<Member> members(const OrderedJson& schema);
-  // The values that an enum or const lists; empty: there is none.
-  static std::vector<OrderedJson> listed(const Alternative& alternative);
+  // The values that an enum or const lists; empty: there is none, or the budget is used up.
+  std::vector<const OrderedJson*> listed(const Alternative& alternative);
   // JSON Schema with all that it refers to, and with fixed spaces. Empty: it cannot be had.
   std::string standalone(const Alternative& alternative);
 
   // More values are let through than the function's schema has.
   void loosen() { is_kept_ = false; }
   bool is_kept() const { return is_kept_; }
-  bool is_used_up() const { return num_left_ < 0; }
+  bool is_used_up() const { return num_left_ < 0 || budget_.is_used_up(); }
 
  private:
   using Seen = std::set<std::pair<const OrderedJson*, JsonTypes>>;
   struct Gathered;
 
-  // False: the budget is used up.
+  // False: a budget is used up.
   bool charge(std::size_t num);
-  const OrderedJson* target_of(const OrderedJson& reference);
+  bool are_equal(const OrderedJson& one, const OrderedJson& other);
   void flatten(const OrderedJson& schema, JsonTypes types, std::size_t depth, Seen& seen,
                Alternatives& to);
   JsonTypes types_of_all(const OrderedJson& schema, JsonTypes types, std::size_t depth);
   void gather(const OrderedJson& schema, bool is_sure, std::size_t depth, Gathered& to);
   void add_properties(const OrderedJson& schema, Gathered& to);
 
+  SchemaBudget& budget_;
   OrderedJson root_;
-  std::unordered_map<std::string, const OrderedJson*> targets_;
+  SchemaParts parts_{root_};
   int num_left_;  // schemas that may be looked at
   bool is_kept_ = true;
 };
 
-// Whether arguments have names that the schema does not need to know: it has too many.
-bool takes_any_members(const OfferedFunction& function, const std::vector<Member>& members);
+// Whether more members may be left out than a grammar can follow.
+bool are_too_many(const std::vector<Member>& members);
 
-// A parameter of a function, as a reader of tags needs it; where any members are taken there are
-// none.
+// A parameter of a function, as a reader of tags needs it.
 struct Parameter {
   std::string name;
   JsonTypes types = kAnyType;
@@ -115,6 +120,8 @@ struct Parameter {
   // Neither of both: it is a string where it is no JSON of one of the other types.
   bool is_json() const { return (types & kText) == 0; }
 };
-std::vector<Parameter> parameters_of(const OfferedFunction& function);
+using Parameters = std::vector<Parameter>;
+// Each function's. None: any are taken.
+std::vector<Parameters> parameters_of(const std::vector<OfferedFunction>& functions);
 
 }  // namespace lmtp::server
