@@ -183,7 +183,7 @@ class TaggedWriter final : ArgumentWriter {
   }
 
   std::string any_text() {
-    const std::string plain = rules_.text_before(layout_.argument_end, layout_.text_begin);
+    std::string plain = rules_.text_before(layout_.argument_end, layout_.text_begin);
     if (layout_.text_begin.empty()) return plain;
     return lark_any_of({plain, rules_.literal(layout_.text_begin) +
                                    rules_.text_before(layout_.text_end + layout_.argument_end)});

@@ -326,9 +326,13 @@ const OrderedJson* SchemaParts::found(std::string_view pointer) {
     const std::size_t end = std::min(pointer.find('/', 1), pointer.size());
     std::string key;
     for (std::size_t i = 1; i < end; ++i) {
-      const bool is_escaped = pointer[i] == '~';
-      if (is_escaped && (++i == end || (pointer[i] != '0' && pointer[i] != '1'))) return nullptr;
-      key += !is_escaped ? pointer[i] : pointer[i] == '0' ? '~' : '/';
+      if (pointer[i] != '~') {
+        key += pointer[i];
+        continue;
+      }
+      const char escaped = ++i < end ? pointer[i] : '\0';
+      if (escaped != '0' && escaped != '1') return nullptr;
+      key += escaped == '0' ? '~' : '/';
     }
     pointer.remove_prefix(end);
     if (at->is_object()) {
