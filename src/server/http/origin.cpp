@@ -14,7 +14,7 @@ namespace lmtp::server {
 namespace {
 
 constexpr std::string_view kAnyPort = ":*";
-constexpr std::string_view kNull = "null";
+constexpr std::string_view kNullOrigin = "null";
 constexpr std::size_t kShownOriginBytes = 128;
 
 std::string lower(std::string_view text) {
@@ -63,7 +63,7 @@ bool is_listed(std::string_view sent, std::string_view listed) {
 bool is_known_origin(const std::string& origin, const std::string& host,
                      const ServerOptions& options) {
   const std::string sent = canonical_origin(origin);
-  if (sent == kNull) return false;
+  if (sent == kNullOrigin) return false;
   const std::size_t scheme_end = origin.find("://");
   const bool is_own = scheme_end != std::string::npos &&
                       sent == canonical_origin(origin.substr(0, scheme_end + 3) + host);
@@ -73,7 +73,7 @@ bool is_known_origin(const std::string& origin, const std::string& host,
 
 bool is_let_in_unknown(const std::string& origin, const ServerOptions& options) {
   return std::ranges::any_of(options.allowed_origins, [&](const auto& listed) {
-    return listed == "*" || (listed == kNull && lower(origin) == kNull);
+    return listed == "*" || (listed == kNullOrigin && lower(origin) == kNullOrigin);
   });
 }
 
@@ -100,7 +100,7 @@ std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const Ser
   const std::string* const origin = request.field("Origin");
   if (origin == nullptr || is_let_in_unknown(*origin, options)) return std::nullopt;
   if (is_known_origin(lower(*origin), host, options)) return std::nullopt;
-  const bool is_null = lower(*origin) == kNull;
+  const bool is_null = lower(*origin) == kNullOrigin;
   return plain_text(403, "A page of the origin '" + shown(*origin) + "'" +
                              (is_null ? ", such as one that was opened from a file," : "") +
                              " may not connect here; start the server with --allow-origin " +
