@@ -22,15 +22,15 @@ bool is_of_no_concern(std::string_view auto_class) {
          auto_class.find("FeatureExtractor") != std::string_view::npos;
 }
 
-// Phi 3's repositories contain the code that transformers has adopted, InternLM's what is here.
+// Repositories of Phi 3 and Falcon contain the code that transformers has adopted, InternLM's what
+// is here.
 bool is_the_librarys(std::string_view code, const Architecture& architecture) {
   if (const auto repository = code.rfind("--"); repository != std::string_view::npos) {
     code.remove_prefix(repository + 2);
   }
   const std::string type = architecture.model_type;
-  return architecture.published_with_code &&
-         (code == "modeling_" + type + "." + architecture.architecture ||
-          code.starts_with("configuration_" + type + "."));
+  return architecture.published_with_code && (code.starts_with("modeling_" + type + ".") ||
+                                              code.starts_with("configuration_" + type + "."));
 }
 
 void check_code(ConfigReader& json, const Architecture& architecture) {

@@ -22,6 +22,9 @@ struct Shape {
   const char* config_json;
 };
 
+// Queries, keys and values of all layers: a config alone has memory taken for lists of so many.
+constexpr std::int64_t kAttentionRowsMax = std::int64_t{1} << 24;
+
 // Shapes of well-known models, for random weights.
 constexpr Shape kShapes[] = {
     {"gpt2", R"({
@@ -150,6 +153,11 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
   if (config.head_dim > kernels::kHeadDimMax) {
     json.refuse("the heads have " + std::to_string(config.head_dim) + " dimensions; allowed are " +
                 std::to_string(kernels::kHeadDimMax) + " at most");
+  }
+  const std::int64_t num_heads = config.num_heads + 2 * std::int64_t{config.num_kv_heads};
+  if (num_heads * config.head_dim * config.num_layers > kAttentionRowsMax) {
+    json.refuse("the queries, keys and values of all layers have together more than " +
+                std::to_string(kAttentionRowsMax) + " dimensions; allowed are so many");
   }
   if (json.error().has_value()) return *json.error();
   config.notes = json.notes();

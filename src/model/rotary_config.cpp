@@ -188,9 +188,12 @@ void scale_by_alpha(const Rotation& in) {
   if (alpha == 0.0) return;  // as in transformers, where it is false
   std::vector<float>& inverse_periods = in.inverse_periods();
   const double dimensions = 2.0 * static_cast<double>(inverse_periods.size());
-  inverse_periods =
-      periods_of(2 * static_cast<int>(inverse_periods.size()),
-                 in.theta * std::pow(in.positive(kAlpha), dimensions / (dimensions - 2.0)));
+  const double base = in.theta * std::pow(in.positive(kAlpha), dimensions / (dimensions - 2.0));
+  if (!std::isfinite(base) || base <= 0.0) {
+    in.settings.refuse("alpha gives a rotary base that is no number above 0, which is needed");
+    return;
+  }
+  inverse_periods = periods_of(2 * static_cast<int>(inverse_periods.size()), base);
 }
 
 struct RotaryKind {

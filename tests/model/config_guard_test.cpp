@@ -57,6 +57,13 @@ TEST(ConfigGuardTest, QuantisedWeightsAreNamedWithTheRemedy) {
   }
 }
 
+TEST(ConfigGuardTest, HeadsOfAllLayersAreBounded) {
+  const auto config = read(R"({"model_type": "internlm2", "num_attention_heads": 131072,
+                               "head_dim": 512, "num_hidden_layers": 4096})");
+  ASSERT_FALSE(config.ok());
+  EXPECT_NE(config.error().message.find("allowed are so many"), std::string::npos);
+}
+
 TEST(ConfigGuardTest, CodeOfTheRepositorysOwnIsRefused) {
   expect_needs_force(R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
                      "auto_map": {"AutoModelForCausalLM": "modeling_qwen.Qwen2ForCausalLM"}})",
@@ -74,7 +81,12 @@ TEST(ConfigGuardTest, CodeOfTheRepositorysOwnIsRefused) {
        {R"({"model_type": "llama", "auto_map": {"AutoTokenizer": ["tokenizer.Mine", null]}})",
         R"({"model_type": "phi3", "auto_map": {"AutoTokenizer": "Xenova/gpt-4o",
             "AutoConfig": "configuration_phi3.Phi3Config",
-            "AutoModelForCausalLM": "microsoft/Phi-3--modeling_phi3.Phi3ForCausalLM"}})"}) {
+            "AutoModelForCausalLM": "microsoft/Phi-3--modeling_phi3.Phi3ForCausalLM"}})",
+        R"({"model_type": "falcon", "auto_map": {
+            "AutoConfig": "configuration_falcon.FalconConfig",
+            "AutoModel": "modeling_falcon.FalconModel",
+            "AutoModelForSequenceClassification": "modeling_falcon.FalconForSequenceClassification",
+            "AutoModelForCausalLM": "modeling_falcon.FalconForCausalLM"}})"}) {
     const auto config = read(harmless);
     EXPECT_TRUE(config.ok()) << config.error().message;
   }

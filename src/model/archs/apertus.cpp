@@ -18,6 +18,9 @@ void read_config(ConfigReader& json, ModelConfig& config) {
                .activation = "xielu",
                .eos_id = 2});
   read_attention_bias(json, config);
+  if (!json.boolean("qk_norm", true) || json.boolean("post_norm", false)) {
+    json.refuse("qk_norm, post_norm: allowed are true and false");
+  }
   for (LayerSpec& layer : config.layers) {
     layer.gated = false;
     layer.query_key_norm = QueryKeyNorm::kHead;

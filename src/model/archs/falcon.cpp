@@ -78,6 +78,6 @@ DecoderForm form(const ModelConfig& config) {
 
 }  // namespace
 
-const Architecture kFalcon = {"falcon", "FalconForCausalLM", read_config, form};
+const Architecture kFalcon = {"falcon", "FalconForCausalLM", read_config, form, true};
 
 }  // namespace lmtp::model

@@ -12,6 +12,10 @@ namespace {
 void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config, {.vocab_size = 290943, .norm_epsilon = 1e-5, .eos_id = 2});
   read_attention_bias(json, config);
+  if (!json.boolean("use_qk_norm", true) || !json.boolean("use_rotary_pos_emb", true) ||
+      json.boolean("use_cla", false)) {
+    json.refuse("use_qk_norm, use_rotary_pos_emb, use_cla: allowed are true, true and false");
+  }
   for (LayerSpec& layer : config.layers) layer.query_key_norm = QueryKeyNorm::kTurnedHead;
   read_rotary(json, config, {.has_alpha = true});
 }
