@@ -103,6 +103,7 @@ EngineStats read_stats(const Json& info) {
     }
     for (const Gauge& gauge : kGauges) stats.*gauge.member = int_of(*fields, gauge.field);
     stats.agent.num_blocks = int_of(*fields, "num_blocks");
+    stats.agent.kv_layout.num_groups = std::max(1, int_of(*fields, "num_kv_groups"));
     stats.agent.num_host_blocks = int_of(*fields, "num_host_blocks");
     stats.agent.kv_bytes = number_of(*fields, "kv_cache_bytes").value_or(0);
     stats.score_cache_bytes = number_of(*fields, "score_cache_bytes").value_or(0);
@@ -219,6 +220,8 @@ void add_counters(const EngineStats& of_one, EngineStats& sum) {
 void add_gauges(const EngineStats& of_one, EngineStats& sum) {
   for (const Gauge& gauge : kGauges) sum.*gauge.member += of_one.*gauge.member;
   sum.agent.num_blocks += of_one.agent.num_blocks;
+  sum.agent.kv_layout.num_groups =
+      std::max(sum.agent.kv_layout.num_groups, of_one.agent.kv_layout.num_groups);
   sum.agent.num_host_blocks += of_one.agent.num_host_blocks;
   sum.agent.kv_bytes += of_one.agent.kv_bytes;
   sum.score_cache_bytes += of_one.score_cache_bytes;

@@ -23,7 +23,7 @@ struct Shape {
 };
 
 // Queries, keys and values of all layers: a config alone has memory taken for lists of so many.
-constexpr std::int64_t kAttentionRowsMax = std::int64_t{1} << 24;
+constexpr std::int64_t kAttentionRowsMax = std::int64_t{1} << 26;
 
 // Shapes of well-known models, for random weights.
 constexpr Shape kShapes[] = {

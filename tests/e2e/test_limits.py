@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import os
+import sys
 
 from checkpoints import FOREVER
 from lmtp_socket import Socket
@@ -83,7 +84,8 @@ def test_a_log_that_nobody_reads_stops_no_answer():
     """Its lines are dropped, and it is said how many once it is read again."""
     reading, writing = os.pipe()
     server = LmtpServe("demo", "--kv-cache", "64MiB")
-    server.command = ["sh", "-c", f'exec "$@" 2>&{writing}', "sh", *server.command]
+    redirect = f"import os, sys; os.dup2({writing}, 2); os.execvp(sys.argv[1], sys.argv[1:])"
+    server.command = [sys.executable, "-c", redirect, *server.command]
     server.popen_options = {"pass_fds": [writing]}
     headers = {"Content-Type": "application/json", "X-Request-Id": "x" * 100}
     with server:

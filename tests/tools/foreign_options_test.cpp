@@ -98,7 +98,7 @@ TEST(ForeignOptions, ThePageForThoseWhoComeFromElsewhereIsTheTable) {
   ::testing::internal::CaptureStdout();
   EXPECT_TRUE(std::holds_alternative<int>(parse({"--help"})));
   const std::string help = ::testing::internal::GetCapturedStdout();
-  const std::regex option("--[a-z][a-z-]+");
+  const std::regex option("--[a-z][a-z0-9-]+");
   for (std::sregex_iterator at(page.begin(), page.end(), option), end; at != end; ++at) {
     const bool is_known = names.contains(at->str()) || help.find(at->str()) != std::string::npos;
     EXPECT_TRUE(is_known) << at->str();
