@@ -24,8 +24,8 @@ void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
     const auto position = static_cast<float>(args.positions[row]);
     float factor = args.factor;
     if (args.growth != 0.0F) {
-      const auto periods = static_cast<float>(args.positions[row] / args.period);
-      factor *= 1.0F + args.growth * std::log(1.0F + periods);
+      const std::int32_t periods = args.positions[row] / args.period;
+      factor *= 1.0F + args.growth * std::log(1.0F + static_cast<float>(periods));
     }
     for (std::int64_t i = 0; i < args.cosines.columns; ++i) {
       const float angle = position * args.inverse_periods[i];

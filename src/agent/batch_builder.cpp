@@ -43,10 +43,11 @@ void add_row(const scheduler::PlanRow& row, const scheduler::SlotState& state,
 // The blocks of a row in one group.
 void add_blocks(const scheduler::PlanRow& row, const scheduler::SlotState& state, int group,
                 model::ModelInput& input) {
-  const auto block_of = [&](int position) {
-    return state.blocks[static_cast<std::size_t>(position / kBlockSize * input.num_groups + group)];
-  };
   const auto at = static_cast<std::size_t>(group);
+  const auto num_groups = static_cast<std::size_t>(input.num_groups);
+  const auto block_of = [&](int position) {
+    return state.blocks[static_cast<std::size_t>(position / kBlockSize) * num_groups + at];
+  };
   const int end = row.first_position + row.num_tokens;
   for (int position = row.first_position; position < end; ++position) {
     input.slots[at].push_back(block_of(position) * kBlockSize + position % kBlockSize);

@@ -19,8 +19,8 @@ scheduler::StepPlan plan_of(int num_rows, int first_position, int num_tokens, in
     scheduler::SlotStart& start = plan.changes.started.emplace_back();
     start.slot = slot;
     start.tokens.assign(static_cast<std::size_t>(length), 0);
-    const int num_runs = (length + kBlockSize - 1) / kBlockSize;
-    start.blocks.assign(static_cast<std::size_t>(num_runs * num_groups), 0);
+    const auto num_runs = static_cast<std::size_t>((length + kBlockSize - 1) / kBlockSize);
+    start.blocks.assign(num_runs * static_cast<std::size_t>(num_groups), 0);
     plan.rows.push_back({.slot = slot,
                          .first_position = first_position,
                          .num_tokens = num_tokens,

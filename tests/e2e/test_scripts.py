@@ -99,7 +99,8 @@ def test_the_line_for_the_client_works_as_printed(tmp_path, arguments):
     tree.programs.symlink_to(bin_dir())
     port = str(free_port())
     with Started([tree.command, *arguments, "--port", port], port, tree.environment) as server:
-        answer(tmp_path, client_line(server.read_log()), noted="random:gpt2" in arguments)
+        log = server.wait_for_log("lmtp-serve: to talk to it: ")
+        answer(tmp_path, client_line(log), noted="random:gpt2" in arguments)
 
 
 def answer(folder, line, noted=False):
