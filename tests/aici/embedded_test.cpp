@@ -207,7 +207,8 @@ TEST_F(EmbeddedRuntimeTest, TagsBelongToWhoMadeThem) {
     Answer<Result<std::vector<TagInfo>>> answer;
     runtime->get_tags(auth, answer.done());
     std::set<std::string> names;
-    for (const TagInfo& info : *answer.get()) names.insert(info.tag);
+    const Result<std::vector<TagInfo>> tags = answer.get();
+    for (const TagInfo& info : *tags) names.insert(info.tag);
     return names;
   };
   using Names = std::set<std::string>;

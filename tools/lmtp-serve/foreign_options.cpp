@@ -273,17 +273,20 @@ const std::string* nearest(std::string_view name, const std::vector<std::string>
 std::span<const ForeignOption> foreign_options() { return kForeign; }
 
 std::string instead_of(std::string_view word, const std::vector<std::string>& own_options) {
-  if (!word.starts_with('-')) {
-    return "'" + std::string(word) +
-           "' is one name too many; MODEL is one, and --served-model-name is repeated for each";
-  }
   const std::string_view option = word.substr(0, word.find('='));
   const std::string_view bare =
       option.substr(std::min(option.find_first_not_of('-'), option.size()));
   std::string name(bare);
   std::replace(name.begin(), name.end(), '-', '_');
   const auto* const found = std::ranges::find(kForeign, name, &ForeignOption::name);
-  if (found != std::end(kForeign)) return std::string(option) + ": " + found->instead;
+  const bool is_option = word.starts_with('-');
+  if (found != std::end(kForeign) && (is_option || name.size() > 1)) {
+    return std::string(option) + ": " + found->instead;
+  }
+  if (!is_option) {
+    return "'" + std::string(word) +
+           "' is one name too many; MODEL is one, and --served-model-name is repeated for each";
+  }
   std::replace(name.begin(), name.end(), '_', '-');
   const std::string none = std::string(option) + " is no option of lmtp-serve";
   if (const std::string* own = nearest(name, own_options)) return none + "; is " + *own + " meant?";
