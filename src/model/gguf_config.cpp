@@ -344,13 +344,6 @@ Result<void> check_file(const gguf::GgufFile& file) {
                      " files of a model, and one that holds all is needed: join them by "
                      "llama.cpp's llama-gguf-split --merge"};
   }
-  for (const gguf::Tensor& tensor : file.tensors()) {
-    if (gguf::can_dequantize(*tensor.type)) continue;
-    return Error{ErrorCode::kInvalid,
-                 file.origin() + ": tensor '" + tensor.name + "' is of the type " +
-                     std::string(tensor.type->name) + ", which is not read; " + gguf::kReadTypes +
-                     " are: take a file of those, such as one called Q4_K_M or Q8_0"};
-  }
   return {};
 }
 
