@@ -260,6 +260,11 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
     loaded.notes.push_back(std::to_string(loaded.num_widened) +
                            " quantised matrices are widened to " + dtype_name(options.weight_type));
   }
+  if (options.swap_bytes > 0 &&
+      model::kv_groups(model::kv_specs(options.config), options.config.context_length)
+              .layout.num_groups > 1) {
+    loaded.notes.push_back("with --swap-space layers that see a window keep all tokens");
+  }
   return loaded;
 }
 

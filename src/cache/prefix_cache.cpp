@@ -152,7 +152,11 @@ BlockId PrefixCache::allocate() {
 // To the host, where that pays and has a place, and the block is full; or where more is below it.
 void PrefixCache::evict(BlockId block) {
   const NodeId id = node_of_[index(block)];
-  if (drop_other(id, block)) return;
+  if (drop_other(id, block)) {
+    // Nobody finds a partial block without all groups, and it would keep its tokens' place.
+    if (is_evictable_partial(id)) free_partial(id);
+    return;
+  }
   const bool pays = host_pays_ || node(id).num_children > 0;
   if (node(id).num_tokens < kBlockSize) return detach(id);
   if (node(id).host != kNoBlock) {

@@ -62,6 +62,7 @@ BlockMove SequenceBlocks::take(PrefixCache& cache, const PrefixMatch& match) {
   if (!match.host.empty()) cache.fetch(match.host, ids_);
   num_runs_ = match.num_blocks();
   num_full_ = static_cast<std::size_t>(num_runs_);
+  num_shared_ = num_runs_;
   if (match.partial == kNoBlock) return {};
   is_partial_indexed_ = is_taken_over(cache, match);
   for (int group = 0; group < num_groups_; ++group) {
@@ -122,6 +123,7 @@ SequenceBlocks::Range SequenceBlocks::index_new(PrefixCache& cache, int name_spa
     LMTP_CHECK(replaced.end == replaced.begin || replaced.end == at, at, replaced.end);
     if (replaced.end == replaced.begin) replaced.begin = at;
     replaced.end = at + 1;
+    num_shared_ = static_cast<int>(replaced.end);
     cache.pool().pin(node);
     cache.pool().unpin(own, false);
     ids_[this->at(at, 0)] = node;
@@ -150,10 +152,15 @@ void SequenceBlocks::index_others(PrefixCache& cache, BlockId node, std::size_t 
 void SequenceBlocks::pass_windows(PrefixCache& cache, int num_computed) {
   for (int group = 1; group < num_groups_; ++group) {
     int& first = first_[static_cast<std::size_t>(group)];
-    const int end = std::min(cache.layout().first_block(group, num_computed), num_runs_);
+    const int end = std::min(cache.layout().first_kept(group, num_computed), num_runs_);
     for (; first < end; ++first) {
       BlockId& block = ids_[at(static_cast<std::size_t>(first), group)];
-      cache.pool().unpin_passed(block, cache.is_indexed(block));
+      const bool is_kept = cache.is_indexed(block);
+      if (first < num_shared_ || cache.layout().is_before_checkpoint(group, first)) {
+        cache.pool().unpin(block, is_kept);
+      } else {
+        cache.pool().unpin_passed(block, is_kept);
+      }
       block = kNullBlock;
     }
   }
@@ -173,6 +180,7 @@ void SequenceBlocks::release(PrefixCache& cache) {
   num_runs_ = 0;
   first_ = {};
   num_full_ = 0;
+  num_shared_ = 0;
   is_partial_indexed_ = false;
 }
 

@@ -92,7 +92,7 @@ bool Scheduler::fits(const Sequence& sequence, const cache::PrefixMatch& match, 
                      cache::SequenceBlocks::num_to_take(
                          prefix_cache_, match, std::min(num_tokens, options_.context_length));
   const int available = pool_.num_free() + pool_.num_evictable() + pool_.num_idle();
-  int reserve = 0;
+  int reserve = running_.empty() ? 0 : blocks_of_appended();
   for (const Sequence* s : running_) reserve += blocks_expected(*s);
   return available + num_freed >= needed + reserve;
 }
@@ -108,12 +108,19 @@ int Scheduler::blocks_expected(const Sequence& sequence) const {
                  sequence.num_prompt + sequence.num_generated_max);
   }
   const KvLayout& layout = options_.kv_layout;
-  // With a limit of all tokens, whatever is appended.
+  // A step, one ahead of it, and a block that blocks_of_appended() does not count.
+  const int num_usual = 2 + options_.max_drafts;
   const int num_written =
-      has_total() ? layout.num_written_max
-                  : std::min(layout.num_written_max,
-                             std::max(2 + options_.max_drafts, num_remaining(sequence)));
+      std::min(layout.num_written_max,
+               has_total() ? num_usual + kBlockSize : std::max(num_usual, num_remaining(sequence)));
   return sequence.blocks.num_more(layout, expected, num_written);
+}
+
+// With a limit of all tokens none is set back, whatever is appended: what the steps write beyond
+// blocks_expected() is num_written_max tokens of all sequences together, in each window.
+int Scheduler::blocks_of_appended() const {
+  const KvLayout& layout = options_.kv_layout;
+  return has_total() ? (layout.num_groups - 1) * cache::blocks_for(layout.num_written_max) : 0;
 }
 
 void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match) {

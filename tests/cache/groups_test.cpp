@@ -1,6 +1,7 @@
 // Groups of layers with windows in the trie and in a sequence's blocks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -12,6 +13,7 @@ namespace lmtp::cache {
 namespace {
 
 using testing::counting;
+using testing::joined;
 
 constexpr KvLayout kThreeGroups{.num_groups = 3, .windows = {0, 16, 40}, .num_written_max = 64};
 
@@ -45,39 +47,87 @@ class GroupsTest : public ::testing::Test {
 };
 
 TEST_F(GroupsTest, ASequenceGivesBackWhatLiesBeforeItsWindows) {
-  const auto tokens = counting(0, 100);
+  const auto tokens = counting(0, 132);
   SequenceBlocks blocks = computed(tokens);
-  EXPECT_EQ(blocks.size(), 7);
-  // The token at 100 sees those from 85 on, and from 61 on.
+  EXPECT_EQ(blocks.size(), 9);
+  // The token at 132 sees those from 117 on, and from 93 on; 32 before them are kept.
   EXPECT_EQ(blocks.first(1), 5);
   EXPECT_EQ(blocks.first(2), 3);
-  EXPECT_EQ(blocks.num_held(), 7 + 2 + 4);
-  EXPECT_EQ(pool_.num_pinned(), 13);
+  EXPECT_EQ(blocks.num_held(), 9 + 4 + 6);
+  EXPECT_EQ(pool_.num_pinned(), 19);
   EXPECT_EQ(pool_.num_evictable(), 5 + 3);
   EXPECT_EQ(blocks.in_group(4, 1), kNullBlock);
-  EXPECT_EQ(blocks.num_alone(pool_), 13);
-  EXPECT_EQ(blocks.num_more(kThreeGroups, 112, 1), 0);
-  EXPECT_EQ(blocks.num_more(kThreeGroups, 200, 1), 13 - 7) << "windows move on";
-  EXPECT_EQ(blocks.num_more(kThreeGroups, 200, 17), 13 - 7 + 1 + 1);
+  EXPECT_EQ(blocks.num_alone(pool_), 19);
+  EXPECT_EQ(blocks.num_more(kThreeGroups, 144, 1), 0);
+  EXPECT_EQ(blocks.num_more(kThreeGroups, 240, 1), 15 - 9) << "windows move on";
+  EXPECT_EQ(blocks.num_more(kThreeGroups, 240, 17), 15 - 9 + 1 + 1);
   blocks.release(cache_);
-  EXPECT_EQ(pool_.num_evictable(), 21);
-  EXPECT_EQ(num_matched(tokens), 100);
+  EXPECT_EQ(pool_.num_evictable(), 27);
+  EXPECT_EQ(num_matched(tokens), 132);
 }
 
 TEST_F(GroupsTest, AMatchEndsWhereEachGroupHasWhatIsSeen) {
-  const auto tokens = counting(0, 100);
+  const auto tokens = counting(0, 132);
   computed(tokens).release(cache_);
   EXPECT_EQ(num_matched(counting(0, 70)), 70) << "all of it is there";
-  use_up(100 - 21 + 1);  // the first block that was passed goes: block 0 of the window of 16
-  EXPECT_EQ(num_matched(tokens), 100);
+  use_up(100 - 27 + 1);  // the first block that was passed goes: block 0 of the window of 16
+  EXPECT_EQ(num_matched(tokens), 132);
   EXPECT_EQ(num_matched(counting(0, 16)), 0) << "its window lacks a token";
   EXPECT_EQ(num_matched(counting(0, 32)), 32);
   use_up(4);  // blocks 1 to 4
   EXPECT_EQ(num_matched(counting(0, 80)), 0) << "no end before has all";
-  EXPECT_EQ(num_matched(tokens), 100);
+  EXPECT_EQ(num_matched(counting(0, 96)), 96) << "a step back finds what was kept";
   use_up(3);  // blocks 0 to 2 of the window of 40
-  EXPECT_EQ(num_matched(tokens), 100);
-  EXPECT_EQ(pool_.num_evictable(), 13);
+  EXPECT_EQ(num_matched(tokens), 132);
+  EXPECT_EQ(pool_.num_evictable(), 19);
+}
+
+// The largest window is of 40 tokens: there is a checkpoint at each 10th block.
+TEST_F(GroupsTest, BlocksBeforeACheckpointAreNotEvictedFirst) {
+  const SequenceBlocks blocks = computed(counting(0, 320));
+  EXPECT_EQ(blocks.first(1), 17);
+  EXPECT_EQ(blocks.first(2), 15);
+  use_up(100 - 60 + (17 - 1) + (15 - 3));  // what is free, and all that was passed but 1 and 3
+  EXPECT_EQ(pool_.num_evictable(), 4);
+  EXPECT_EQ(num_matched(counting(0, 250)), 160);
+  EXPECT_EQ(num_matched(counting(0, 144)), 0);
+}
+
+// By hand: a sequence that begins at a checkpoint needs just the blocks that are before it.
+TEST(KvLayoutTest, CheckpointsHaveWhatASequenceNeeds) {
+  for (const int window : {1, 2, 16, 17, 40, 500}) {
+    const KvLayout layout{.num_groups = 3, .windows = {0, window, 40}, .num_written_max = 8};
+    const int distance = (4 * std::max(window, 40) + kBlockSize - 1) / kBlockSize;
+    for (int block = 0; block < 3 * distance; ++block) {
+      const int checkpoint = (block / distance + 1) * distance;
+      EXPECT_EQ(layout.is_before_checkpoint(1, block),
+                block >= layout.first_block(1, checkpoint * kBlockSize))
+          << window << ' ' << block;
+    }
+  }
+}
+
+TEST_F(GroupsTest, BlocksThatTwoHaveUsedAreNotEvictedFirst) {
+  const SequenceBlocks first = computed(counting(0, 112));
+  const auto other = joined(counting(0, 64), counting(500, 64));
+  const SequenceBlocks second = computed(other);
+  EXPECT_EQ(second[3], first[3]);
+  EXPECT_EQ(second.first(1), 5);
+  EXPECT_EQ(second.first(2), 3);
+  use_up(pool_.num_free() + 1);  // block 4 of the second one in the window of 16
+  EXPECT_EQ(num_matched(other), 128);
+  EXPECT_EQ(num_matched(counting(0, 64)), 64);
+}
+
+TEST_F(GroupsTest, APartialNodeThatLosesABlockGoes) {
+  computed(counting(0, 40)).release(cache_);
+  use_up(100 - 9 + 1);
+  EXPECT_EQ(pool_.num_free(), 2) << "its other blocks";
+  EXPECT_EQ(num_matched(counting(0, 40)), 32);
+  // Nor is it in the way of another one with fewer of its tokens.
+  for (const BlockId block : taken_) pool_.unpin(block, false);
+  computed(counting(0, 36)).release(cache_);
+  EXPECT_EQ(num_matched(counting(0, 40)), 36);
 }
 
 TEST_F(GroupsTest, ASequenceBeginsWithWhatItsWindowsSee) {
@@ -128,12 +178,12 @@ TEST_F(GroupsTest, ANodeGetsBackWhatItLost) {
 
 // From where a match ends without its partial block more of a window may be seen.
 TEST_F(GroupsTest, AMatchWithoutItsPartialBlockIsWholeToo) {
-  computed(counting(0, 104)).release(cache_);
-  use_up(100 - 21 + 9);  // all that was passed: blocks 0 to 4 and 0 to 3 of the windows
-  PrefixMatch match = cache_.match(0, counting(0, 110));
-  EXPECT_EQ(match.num_tokens(), 104) << "65 to 103 are there";
+  computed(counting(0, 152)).release(cache_);
+  use_up(100 - 30 + 6 + 5);  // all that was passed: blocks 0 to 5 and 0 to 4 of the windows
+  PrefixMatch match = cache_.match(0, counting(0, 120));
+  EXPECT_EQ(match.num_tokens(), 120) << "81 to 119 are there";
   cache_.drop_partial(match);
-  EXPECT_EQ(match.num_tokens(), 0) << "57 to 63 are not";
+  EXPECT_EQ(match.num_tokens(), 0) << "73 to 79 are not";
   EXPECT_EQ(match.partial, kNoBlock);
 }
 

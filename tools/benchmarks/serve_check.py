@@ -121,8 +121,11 @@ def print_served(server, info, name, model, ready_s):
     row("template", has_template(server, name))
     row("adapters", ", ".join(info.get("adapters") or []) or "none")
     kv_tokens = (stats["num_blocks"] - 1) * stats["tokens_per_block"]
+    groups = stats["num_kv_groups"]
+    in_groups = f" of one of {groups} groups" if groups > 1 else ""
     row("memory", f"{mb(server.rss_bytes())} resident, {mb(server.rss_bytes('VmHWM'))} at most; KV "
-        f"cache {mb(stats['kv_cache_bytes'])}, {kv_tokens:,} tokens, taken as used")  # fmt: skip
+        f"cache {mb(stats['kv_cache_bytes'])}, {kv_tokens:,} tokens{in_groups}, taken as "
+        "used")  # fmt: skip
     for note in info.get("notes") or []:
         row("note", note)
 

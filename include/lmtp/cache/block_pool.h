@@ -34,8 +34,8 @@ class BlockPool {
   // else free. REQUIRES: pinned.
   void unpin(BlockId block, bool keep);
 
-  // As unpin(block, keep), of a block that lies before the window of a sequence which goes on: it
-  // becomes evictable before all that are not such blocks.
+  // As unpin(block, keep), of a block that is less likely to be used again than all others: it
+  // becomes evictable before them.
   void unpin_passed(BlockId block, bool keep);
 
   // REQUIRES: evictable.

@@ -60,8 +60,11 @@ class SequenceBlocks {
     return index_new(cache, name_space, computed, with_tail);
   }
 
-  // Gives back what lies wholly before the windows of the groups, where num_computed tokens are in
-  // the cache and the sequence goes on from there.
+  // Gives back what lies wholly before the windows of the groups and KvLayout::kKeptBefore, where
+  // num_computed tokens are in the cache and the sequence goes on from there. What this sequence
+  // alone has used is evicted first, but for the blocks before a checkpoint (the idea of two
+  // queues: 2Q, Johnson & Shasha 1994): a prompt that others share stays, and so do places to go on
+  // from.
   void pass(PrefixCache& cache, int num_computed) {
     if (num_groups_ > 1) pass_windows(cache, num_computed);
   }
@@ -119,6 +122,7 @@ class SequenceBlocks {
   std::size_t num_reserved_ = 0;
   std::array<int, KvLayout::kGroupsMax> first_ = {};
   std::size_t num_full_ = 0;         // leading runs that are full nodes of the cache
+  int num_shared_ = 0;               // of these, nodes that another sequence has made
   bool is_partial_indexed_ = false;  // the one after them is a node, too
 };
 

@@ -203,6 +203,7 @@ class Scheduler final : private WaitingLine::Host {
   bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
             int num_freed = 0) const;
   int blocks_expected(const Sequence& sequence) const;
+  int blocks_of_appended() const;
   void check_blocks(const Sequence& sequence) const;
 
   void preempt_for_clients();
