@@ -121,6 +121,7 @@ class ScoreParams(TypedDict, total=False):
     skip_special_tokens: bool
     timeout_ms: int
     first_token_timeout_ms: int
+    cache_salt: str
 
 
 class GenerateParams(ScoreParams, total=False):

@@ -28,6 +28,7 @@ client::Resumable resumable_of(Request& request) {
     message.prompt = std::move(request.prompt);
     message.scored = std::move(request.scored);
     message.options.notices = request.wants_notices;
+    message.options.cache_salt = request.cache_salt;
     message.top_logprobs = request.params.top_logprobs;
     message.logprob_token_ids = request.params.logprob_token_ids;
     message.measures = request.params.measures;
@@ -38,6 +39,7 @@ client::Resumable resumable_of(Request& request) {
   message.prompt = std::move(request.prompt);
   message.params = request.params;
   message.options.notices = request.wants_notices;
+  message.options.cache_salt = request.cache_salt;
   message.num_resumed = request.num_resumed;
   if (request.grammar != nullptr) message.grammar = *request.grammar;
   if (request.bad_words != nullptr) message.bad_words = request.bad_words->texts;

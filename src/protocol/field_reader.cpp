@@ -66,6 +66,7 @@ constexpr std::array kFieldNames = [] {
                "notices",
                "first_token_timeout_ms",
                "timeout_ms",
+               "cache_salt",
                "tokens",
                "buffer",
                "append",

@@ -58,6 +58,7 @@ enum class Field : std::uint8_t {
   kNotices,
   kFirstTokenTimeoutMs,
   kTimeoutMs,
+  kCacheSalt,
   kTokens,
   kBuffer,
   kAppend,

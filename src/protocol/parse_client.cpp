@@ -244,18 +244,19 @@ SamplingParams read_params(FieldReader& reader, const Payload& payload, BiasCach
 }
 
 // What any stream may have.
-void read_times(FieldReader& reader, StreamOptions& options) {
+void read_common(FieldReader& reader, StreamOptions& options) {
   options.notices = reader.optional_bool(Field::kNotices).value_or(false);
   options.first_token_timeout_ms =
       reader.whole_within(Field::kFirstTokenTimeoutMs, 0, 1, kMaxTimeoutMs);
   options.timeout_ms = reader.whole_within(Field::kTimeoutMs, 0, 1, kMaxTimeoutMs);
+  options.cache_salt = reader.optional_string(Field::kCacheSalt, kMaxCacheSaltBytes);
 }
 
 void read_options(FieldReader& reader, StreamOptions& options) {
   options.add_special_tokens = reader.optional_bool(Field::kAddSpecialTokens).value_or(true);
   options.text = reader.optional_bool(Field::kText);
   options.skip_special_tokens = reader.optional_bool(Field::kSkipSpecialTokens).value_or(true);
-  read_times(reader, options);
+  read_common(reader, options);
 }
 
 // Exactly one of tokens and text.
@@ -367,7 +368,7 @@ ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& read
 
 DecideMessage read_decide(StreamId stream_id, std::string model, FieldReader& reader) {
   DecideMessage message = reader.decision(stream_id, std::move(model));
-  read_times(reader, message.options);
+  read_common(reader, message.options);
   message.unknown_keys = reader.take_unknown_keys();
   return message;
 }
@@ -479,9 +480,8 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
     return ParseError{"message: is empty; expected is a verb, a space and a JSON object",
                       std::nullopt, false};
   }
-  const std::size_t space = std::min(text.find(' '), text.size());
-  const std::string_view verb_text = text.substr(0, space);
-  const std::string_view payload = text.substr(std::min(space + 1, text.size()));
+  const std::string_view verb_text = text.substr(0, text.find(' '));
+  const std::string_view payload = text.substr(std::min(verb_text.size() + 1, text.size()));
   const auto* const verb = std::find_if(
       kVerbs.begin(), kVerbs.end(), [&](const auto& known) { return known.first == verb_text; });
   if (verb == kVerbs.end()) {

@@ -48,6 +48,7 @@ void write_options(const StreamOptions& options, JsonWriter& json) {
     json.field("first_token_timeout_ms", options.first_token_timeout_ms);
   }
   if (options.timeout_ms > 0) json.field("timeout_ms", options.timeout_ms);
+  if (!options.cache_salt.empty()) json.field("cache_salt", options.cache_salt);
 }
 
 void write_param(const SamplingParams& params, const SamplingParam& row, std::string_view bias_json,

@@ -51,6 +51,11 @@ bool Account::is_admin() const {
   return limits_.is_admin;
 }
 
+bool Account::has_own_cache() const {
+  const std::lock_guard lock(mutex_);
+  return limits_.has_own_cache;
+}
+
 bool Account::may_use(const std::string& model) const {
   const std::lock_guard lock(mutex_);
   if (!limits_.models) return true;

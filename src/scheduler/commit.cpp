@@ -176,8 +176,9 @@ std::vector<SchedulerEvent>& Scheduler::recall_more() {
 // too.
 void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
   const auto num_computed = static_cast<std::size_t>(sequence.num_computed);
-  const cache::SequenceBlocks::Range replaced = sequence.blocks.index(
-      prefix_cache_, sequence.adapter, std::span(sequence.tokens).first(num_computed), with_tail);
+  const cache::SequenceBlocks::Range replaced =
+      sequence.blocks.index(prefix_cache_, sequence.name_space,
+                            std::span(sequence.tokens).first(num_computed), with_tail);
   for (std::size_t i = replaced.begin; i < replaced.end; ++i) slots_.note_block(sequence, i);
 }
 

@@ -47,7 +47,7 @@ int DraftPolicy::append(const Sequence& sequence, int room, std::int64_t step,
   const std::size_t before = drafts.size();
   const std::span<const TokenId> tokens(sequence.tokens);
   const std::span<const TokenId> cached =
-      sequence.blocks.following(prefixes, sequence.adapter, tokens, sequence.num_computed);
+      sequence.blocks.following(prefixes, sequence.name_space, tokens, sequence.num_computed);
   if (!cached.empty()) {
     const auto count = static_cast<std::ptrdiff_t>(std::min(most, cached.size()));
     drafts.insert(drafts.end(), cached.begin(), cached.begin() + count);

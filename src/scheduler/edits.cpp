@@ -199,6 +199,7 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
   sequence->key = to;
   sequence->share = parent.share;
   sequence->weights_of_adapter = parent.weights_of_adapter;
+  sequence->name_space = parent.name_space;
   sequence->tokens.reserve(parent.tokens.capacity());
   sequence->blocks.reserve(parent.blocks.capacity());
   sequence->tokens = parent.tokens;

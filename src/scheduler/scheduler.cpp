@@ -52,6 +52,7 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   Sequence& added = sequences_.add(std::move(sequence));
   added.num_generated_max = generated_max(added.params, added.num_prompt);
   adapters_.join(added);
+  if (!added.is_fork) added.name_space = scopes_.name_space(added.adapter, added.cache_salt);
   line_.take_place(added);
   shares_.join(added);
   line_.add(added, steps_.number());

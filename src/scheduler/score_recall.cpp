@@ -24,7 +24,7 @@ void ScoreRecall::keep_listed(Sequence& sequence, std::span<const TokenLogprob> 
   const TokenId token = sequence.tokens[at];
   for (const TokenLogprob& one : listed) {
     sequence.tokens[at] = one.token;
-    cache_.add(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(at + 1),
+    cache_.add(sequence.name_space, std::span<const TokenId>(sequence.tokens).first(at + 1),
                {&one.logprob, 1}, sequence.score_place);
   }
   sequence.tokens[at] = token;
@@ -34,7 +34,7 @@ void ScoreRecall::flush(Sequence& sequence) {
   const auto count = static_cast<std::size_t>(std::exchange(sequence.num_new_scores, 0));
   if (count == 0) return;
   const auto end = static_cast<std::size_t>(sequence.scores_end);
-  cache_.add(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(end),
+  cache_.add(sequence.name_space, std::span<const TokenId>(sequence.tokens).first(end),
              std::span<const float>(sequence.new_scores).first(count), sequence.score_place);
 }
 
@@ -46,7 +46,7 @@ std::optional<TokenResult> ScoreRecall::next(Sequence& sequence) {
   const int num_known = sequence.num_prompt + sequence.num_emitted;
   const auto next = static_cast<std::size_t>(num_known);
   const std::optional<float> logprob =
-      cache_.find(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1),
+      cache_.find(sequence.name_space, std::span<const TokenId>(sequence.tokens).first(next + 1),
                   sequence.score_place);
   if (!logprob) return std::nullopt;
   TokenResult known{sequence.tokens[next], *logprob, {}};
@@ -69,7 +69,7 @@ TokenLogprobs ScoreRecall::find_listed(Sequence& sequence, std::size_t next) {
   for (const TokenId id : ids) {
     sequence.tokens[next] = id;
     const auto logprob =
-        cache_.find(sequence.adapter, std::span<const TokenId>(sequence.tokens).first(next + 1),
+        cache_.find(sequence.name_space, std::span<const TokenId>(sequence.tokens).first(next + 1),
                     sequence.score_place);
     if (!logprob) break;
     listed->push_back({id, *logprob});

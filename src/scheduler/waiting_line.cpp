@@ -35,7 +35,7 @@ void WaitingLine::add(Sequence& sequence, std::int64_t step) {
 void WaitingLine::remove(const Sequence& sequence) { std::erase(waiting_, &sequence); }
 
 void WaitingLine::keep_place(const Sequence& sequence) {
-  kept_places_.keep(sequence.key.connection, sequence.adapter, sequence.tokens, now_);
+  kept_places_.keep(sequence.key.connection, sequence.name_space, sequence.tokens, now_);
 }
 
 // A fork comes with no prompt of its own.
@@ -43,13 +43,13 @@ void WaitingLine::take_place(Sequence& sequence) {
   const auto num_prompt = static_cast<std::size_t>(sequence.num_prompt);
   sequence.keeps_place =
       !sequence.is_fork &&
-      kept_places_.take(sequence.key.connection, sequence.adapter,
+      kept_places_.take(sequence.key.connection, sequence.name_space,
                         std::span(sequence.tokens).first(num_prompt), sequence.arrival);
 }
 
 cache::PrefixMatch WaitingLine::match(Sequence& sequence) const {
   const auto usable = std::span<const TokenId>(sequence.tokens).first(num_matchable(sequence));
-  cache::PrefixMatch match = prefixes_.match(sequence.adapter, usable);
+  cache::PrefixMatch match = prefixes_.match(sequence.name_space, usable);
   sequence.num_cached_hint = match.num_tokens();
   return match;
 }
@@ -72,7 +72,7 @@ bool WaitingLine::another_computes_prefix(const Sequence& sequence, int num_matc
   return std::ranges::any_of(running_, [&](const Sequence* other) {
     const bool other_scores = other->kind == RequestKind::kScore;
     const int end = other->num_to_compute();
-    if (other->adapter != sequence.adapter) return false;
+    if (other->name_space != sequence.name_space) return false;
     if (!other_scores && end - other->num_computed <= 1) return false;
     int least = kBlockSize;
     if (scores) least = std::clamp(num_missing / 2, 1, kBlockSize);

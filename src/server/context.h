@@ -27,7 +27,7 @@ struct ServerContext {
   ServerContext(ServerOptions options_in, registry::Models& models)
       : options(std::move(options_in)),
         address_limits(options.max_connections_per_address, options.max_request_rate_per_address),
-        keys(options.api_keys, options.api_key_file),
+        keys(options.api_keys, options.api_key_file, options.own_caches),
         operation_limits(options),
         controllers{.are_run = options.aici},
         dispatcher(models, options.version, registry, controllers),

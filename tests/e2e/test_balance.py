@@ -297,6 +297,15 @@ def test_http_has_the_same_way_in(single, workers, balancer):
         ]  # fmt: skip
 
     assert answers(balancer) == answers(single)
+    found = []
+    with openai.OpenAI(base_url=f"http://{balancer.endpoint}/v1", api_key="none") as client:
+        for salt in ("a salt", "a salt", "another"):
+            usage = client.completions.create(
+                model="demo", prompt="Once upon a time there was a salt", max_tokens=1,
+                extra_body={"cache_salt": salt},
+            ).usage  # fmt: skip
+            found.append(usage.prompt_tokens_details.cached_tokens > 0)
+    assert found == [False, True, False]
     with openai.OpenAI(base_url=f"http://{balancer.endpoint}/v1", api_key="none") as client:
         answer = client.completions.create(model="dummy", prompt="Once", max_tokens=1)
     assert answer.model == "demo" and answer.usage.prompt_tokens_details is None, "not told"

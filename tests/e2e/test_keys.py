@@ -174,3 +174,37 @@ def test_keys_of_the_command_line_and_everybody_by_wish():
                 await s.wait_for(lambda kind, entry: kind == "MSG")
 
         asyncio.run(ask())
+
+
+def cached(server, key, prompt, **fields):
+    """How many tokens of the prompt were found, which nobody but the first has to compute."""
+    body = {"model": "demo", "prompt": prompt, "max_tokens": 1, **fields}
+    request = urllib.request.Request(
+        f"http://{server.endpoint}/v1/completions", json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        return json.load(answer)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_a_salt_keeps_what_is_cached_apart(server):
+    prompt = "The secret that alice told the oak was found by nobody, however long they asked it."
+    first = {"cache_salt": "one"}
+    assert cached(server, ALICE, prompt, **first) == 0
+    assert cached(server, ALICE, prompt, **first) > 0
+    assert cached(server, ROOT_KEY, prompt, **first) > 0, "the salt alone counts"
+    assert cached(server, ALICE, prompt) == 0
+    assert cached(server, ROOT_KEY, prompt) > 0
+    assert cached(server, ALICE, prompt, cache_salt="two") == 0
+
+
+def test_with_its_scope_no_key_finds_what_others_have_asked(keys):
+    prompt = "The secret that alice told the oak was found by nobody, however long they asked it."
+    options = ["--kv-cache", "64MiB", "--api-key-file", keys, "--cache-scope", "key"]
+    with LmtpServe("demo", *options) as server:
+        assert cached(server, ALICE, prompt) == 0
+        assert cached(server, ALICE, prompt) > 0
+        assert cached(server, ROOT_KEY, prompt) == 0
+        assert cached(server, ROOT_KEY, prompt) > 0
+        for key in (ALICE, ROOT_KEY):
+            assert cached(server, key, prompt, cache_salt="one") == 0

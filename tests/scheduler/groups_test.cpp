@@ -163,9 +163,9 @@ TEST(GroupsTest, WithALimitOfAllTokensNoneIsSetBack) {
     most = std::max(most, driver.scheduler().num_running());
   }
   driver.run();
-  // 32 to 40 blocks without a window, 6 or 7 in each with one, and what two steps write once: 7
-  // streams or more, and at most 3 where no window frees any.
-  EXPECT_GE(most, 7);
+  // 32 to 40 blocks without a window, 6 or 7 in each with one, and what two steps write once: 6
+  // streams; 5 where each counts that, and 3 where no window frees any.
+  EXPECT_GE(most, 6);
   EXPECT_EQ(driver.scheduler().counters().num_preemptions, 0);
   for (int i = 0; i < 16; ++i) {
     EXPECT_EQ(driver.outcome(keys[static_cast<std::size_t>(i)]).tokens,

@@ -28,7 +28,7 @@ TEST(KeptPlacesTest, IsOfItsConnectionAdapterAndTokensForATime) {
   EXPECT_FALSE(places.take(1, 0, counting(0, 50), kStart)) << "there is none";
   keep();
   EXPECT_FALSE(places.take(2, 0, counting(0, 50), kStart)) << "another connection";
-  EXPECT_FALSE(places.take(1, 3, counting(0, 50), kStart)) << "another adapter";
+  EXPECT_FALSE(places.take(1, 3, counting(0, 50), kStart)) << "another namespace";
   EXPECT_FALSE(places.take(1, 0, counting(0, 39), kStart)) << "not all of its tokens";
   EXPECT_FALSE(places.take(1, 0, counting(1, 50), kStart)) << "other tokens";
   EXPECT_FALSE(places.take(1, 0, counting(0, 50), kStart + 51ms)) << "too late";

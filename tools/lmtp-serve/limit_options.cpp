@@ -45,6 +45,13 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
                  "it computes nothing; from 16 bytes a token, taken as it is used; 0 is none")
       ->type_name("SIZE")
       ->capture_default_str();
+  app.add_option("--cache-scope", raw.cache_scope,
+                 "Whose requests find what is cached of prompts and scores: shared (all), or key "
+                 "(those with the same key), which computes more, but no key learns by the time of "
+                 "an answer what others have asked")
+      ->check(CLI::IsMember({"shared", "key"}))
+      ->type_name("S")
+      ->capture_default_str();
   app.add_option(
          "--speculate", options.max_drafts,
          "Tokens that may be drawn next, by the stream's own text and by what is cached, go "

@@ -16,6 +16,7 @@ struct RawOptions {
   std::string listen;
   bool cuda = false;
   bool is_static = false;
+  std::string cache_scope = "shared";
   std::string kv_cache;
   std::string swap_space;
   std::string score_cache = "64MiB";  // kDefaultScoreCacheBytes

@@ -275,13 +275,17 @@ void check_token_limits(const ServeOptions& options) {
 void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions& options) {
   for (const char* option :
        {"--host", "--port", "--listen", "--ssl-certfile", "--ssl-keyfile", "--api-key",
-        "--api-key-file", "--insecure", "--allow-origin", "--allow-host"}) {
+        "--api-key-file", "--cache-scope", "--insecure", "--allow-origin", "--allow-host"}) {
     if (options.on_stdio && app.count(option) > 0) {
       throw CLI::ValidationError(option, "is for sockets, of which --stdio opens none");
     }
   }
   if (!options.tls_keyfile.empty() && options.tls_certfile.empty()) {
     throw CLI::ValidationError("--ssl-keyfile", "needs its certificate; give --ssl-certfile too");
+  }
+  options.own_caches = raw.cache_scope == "key";
+  if (options.own_caches && options.api_keys.empty() && options.api_key_file.empty()) {
+    throw CLI::ValidationError("--cache-scope", "key needs keys; give --api-key-file too");
   }
   if (options.on_stdio) options.on_tcp = false;
   if (app.count("--listen") == 0) return;

@@ -115,6 +115,7 @@ server::ServerOptions server_options(const ServeOptions& options) {
   server.aici = options.aici || !options.aicirt.path.empty();
   server.aici_upload = options.aici_upload;
   server.log_prompts = options.log_prompts;
+  server.own_caches = options.own_caches;
   server.trace = options.trace;
   server.metrics_aliases = options.metrics_aliases;
   server.allowed_origins = options.allowed_origins;

@@ -43,8 +43,10 @@ struct StreamOptions {
   bool notices = false;
   int first_token_timeout_ms = 0;  // 0: none
   int timeout_ms = 0;              // 0: none
+  std::string cache_salt = {};     // at most kMaxCacheSaltBytes; empty: none
 };
 inline constexpr int kMaxTimeoutMs = 86'400'000;
+inline constexpr std::size_t kMaxCacheSaltBytes = 256;
 
 inline constexpr std::size_t kMaxStops = 16;
 inline constexpr std::size_t kMaxStopBytes = 256;

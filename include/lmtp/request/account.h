@@ -19,6 +19,8 @@ struct AccountLimits {
   bool is_admin = false;
   int max_streams = 0;                 // at a time; 0: no limit
   std::int64_t tokens_per_minute = 0;  // of prompts and generated; 0: no limit
+  // No other key's requests find its prefixes and scores, nor it theirs.
+  bool has_own_cache = false;
   // Patterns of names, as a shell's; nullopt: any model.
   std::optional<std::vector<std::string>> models;
 };
@@ -41,6 +43,7 @@ class Account {
   bool is_revoked() const;
 
   bool is_admin() const;
+  bool has_own_cache() const;
   // Whether a model may be asked for by that name. One with a part ".." must be listed as it is.
   bool may_use(const std::string& model) const;
   // Whether it may ask for some models alone: the names of others are not for it.

@@ -55,6 +55,9 @@ struct Request {
   std::optional<int> part_tokens = {};
   int num_resumed = 0;         // of the prompt's last tokens, those that count as generated
   bool wants_notices = false;  // StreamNotice
+  // Only requests with the same one find the prefixes and scores of each other. A fork has its
+  // parent's.
+  std::string cache_salt;
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;
   std::shared_ptr<const MaskSource> mask_source;  // Generate only; null: none

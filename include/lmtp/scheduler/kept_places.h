@@ -22,23 +22,24 @@ class KeptPlaces {
   static constexpr std::size_t kPlacesMax = 256;  // of all connections; the oldest goes
 
   // A stream with these tokens has ended, which were a prompt and what was generated.
-  void keep(ConnectionId connection, int adapter, std::span<const TokenId> tokens,
+  void keep(ConnectionId connection, int name_space, std::span<const TokenId> tokens,
             Clock::time_point now) {
     Place& place = places_[next_++ % kPlacesMax];
-    place = {.connection = connection, .adapter = adapter, .num_tokens = tokens.size()};
+    place = {.connection = connection, .name_space = name_space, .num_tokens = tokens.size()};
     place.since = now;
     const auto tail = tokens.last(std::min(tokens.size(), kTailMax));
     std::ranges::copy(tail, place.tail.begin());
   }
 
   // Whether a prompt that comes `now` goes on with one of them. No other one then does.
-  bool take(ConnectionId connection, int adapter, std::span<const TokenId> prompt,
+  bool take(ConnectionId connection, int name_space, std::span<const TokenId> prompt,
             Clock::time_point now) {
     const std::size_t num_kept = std::min(next_, kPlacesMax);
     for (std::size_t i = 1; i <= num_kept; ++i) {
       Place& place = places_[(next_ - i) % kPlacesMax];
       if (now - place.since > kKeptFor) return false;
-      if (place.connection != connection || place.adapter != adapter || !place.begins(prompt)) {
+      if (place.connection != connection || place.name_space != name_space ||
+          !place.begins(prompt)) {
         continue;
       }
       place.num_tokens = 0;
@@ -52,7 +53,7 @@ class KeptPlaces {
   static constexpr std::size_t kTailMax = 16;
   struct Place {
     ConnectionId connection = 0;
-    int adapter = 0;
+    int name_space = 0;
     std::size_t num_tokens = 0;  // 0: it was taken
     std::array<TokenId, kTailMax> tail{};
     Clock::time_point since = {};

@@ -17,6 +17,7 @@
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_changes.h"
 #include "lmtp/scheduler/adapter_places.h"
+#include "lmtp/scheduler/cache_scopes.h"
 #include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/draft_policy.h"
 #include "lmtp/scheduler/fair_shares.h"
@@ -236,6 +237,7 @@ class Scheduler final : private WaitingLine::Host {
   LiveSequences sequences_;
   std::vector<Sequence*> running_;  // in order of admission
   AdapterPlaces adapters_;
+  CacheScopes scopes_;
   ScoreRecall scores_;
   FairShares shares_;
   StepBudget budget_;

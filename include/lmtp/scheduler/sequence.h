@@ -48,7 +48,9 @@ struct Sequence {
   ClientAccount* account = nullptr;  // of `share`; null while it is suspended
   RequestKind kind = RequestKind::kGenerate;
   std::shared_ptr<const Adapter> weights_of_adapter;  // null: none
-  int adapter = 0;            // its number; 0: none. Those of one share prefixes
+  int adapter = 0;                                    // its number; 0: none
+  std::string cache_salt;                             // Request's
+  int name_space = 0;         // CacheScopes': those of one share prefixes and scores
   bool uses_adapter = false;  // it runs: the adapter's weights are in its blocks
   SequenceStatus status = SequenceStatus::kWaiting;
 

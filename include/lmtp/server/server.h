@@ -126,6 +126,8 @@ struct ServerOptions {
   // rights and limits (docs/security.md). Without either nobody is asked for a key.
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  // With keys: no key's requests find the prefixes and scores of others.
+  bool own_caches = false;
   bool aici = false;                // models run controllers, as MODEL_INFO says
   bool aici_upload = false;         // controllers may be uploaded beyond loopback
   bool allow_runtime_lora = false;  // requests may load adapters and unload them

@@ -1,5 +1,7 @@
 #include "caller_models.h"
 
+#include "key_file.h"
+
 namespace lmtp::server {
 
 Result<void> CallerModels::check(const std::string& name) const {
@@ -12,6 +14,13 @@ std::optional<engine::ModelLimits> CallerModels::limits_of(const std::string& na
 
 std::optional<registry::ReadyModel> CallerModels::ready_model(const std::string& name) const {
   return check(name) ? models_->ready_model(name) : std::nullopt;
+}
+
+registry::Submission CallerModels::submit(Request&& request) const {
+  if (const Account* const own = account(); own != nullptr && own->has_own_cache()) {
+    request.cache_salt = hex_of(digest_of(own->name() + '\n' + request.cache_salt));
+  }
+  return models_->submit(std::move(request));
 }
 
 void CallerModels::narrow(registry::ModelStatus& status) const {

@@ -42,10 +42,9 @@ class CallerModels {
                     const registry::Models::AdapterDone& done) const;
   void unload_adapter(std::string name, const registry::Models::AdapterDone& done) const;
 
-  // As Models', which look at the account of each request.
-  registry::Submission submit(Request&& request) const {
-    return models_->submit(std::move(request));
-  }
+  // As Models', which look at the account of each request. Where a key has a cache of its own, the
+  // request's salt is one that no other key's requests can have.
+  registry::Submission submit(Request&& request) const;
   registry::Submission submit_forks(std::vector<Request> forks) const {
     return models_->submit_forks(std::move(forks));
   }

@@ -37,16 +37,6 @@ bool is_name(std::string_view name) {
   });
 }
 
-std::string hex_of(const std::array<unsigned char, 32>& bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 0xF];
-  }
-  return text;
-}
-
 // Reads one element of "keys"; the first mistake is kept, and names the element.
 class EntryReader {
  public:
@@ -150,6 +140,16 @@ class EntryReader {
 };
 
 }  // namespace
+
+std::string hex_of(const KeyDigest& bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 0xF];
+  }
+  return text;
+}
 
 KeyDigest digest_of(std::string_view key) {
   KeyDigest digest;

@@ -19,6 +19,7 @@ inline constexpr std::size_t kKeyBytesMax = 512;
 // SHA-256 of a key. Keys are drawn at random and long, so that no salt and no slow hash is needed.
 using KeyDigest = std::array<unsigned char, 32>;
 KeyDigest digest_of(std::string_view key);
+std::string hex_of(const KeyDigest& bytes);
 
 struct KeyEntry {
   std::string name;

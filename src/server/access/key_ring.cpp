@@ -19,7 +19,8 @@ bool are_equal(const KeyDigest& a, const KeyDigest& b) {
 
 }  // namespace
 
-KeyRing::KeyRing(const std::vector<std::string>& keys, std::string path) : path_(std::move(path)) {
+KeyRing::KeyRing(const std::vector<std::string>& keys, std::string path, bool own_caches)
+    : path_(std::move(path)), own_caches_(own_caches) {
   for (const std::string& key : keys) {
     AccountLimits limits;
     limits.is_admin = true;
@@ -38,6 +39,7 @@ Result<void> KeyRing::load() {
   const std::shared_ptr<const Keys> before = keys();
   auto after = std::make_shared<Keys>();
   for (KeyEntry& entry : entries) {
+    entry.limits.has_own_cache = own_caches_;
     const auto same = std::ranges::find_if(*before, [&](const Held& held) {
       return held.account->name() == entry.name && are_equal(held.digest, entry.digest);
     });

@@ -19,8 +19,8 @@ namespace lmtp::server {
 class KeyRing {
  public:
   // `keys`: each has every right and no limit, and is named api-key-1 and so on. `path`: of a key
-  // file; empty: none.
-  KeyRing(const std::vector<std::string>& keys, std::string path);
+  // file; empty: none. own_caches: AccountLimits::has_own_cache of all.
+  KeyRing(const std::vector<std::string>& keys, std::string path, bool own_caches = false);
 
   // Whether every request needs a key. It is decided at the start.
   bool is_required() const { return !given_.empty() || !path_.empty(); }
@@ -46,6 +46,7 @@ class KeyRing {
 
   std::vector<KeyEntry> given_;
   const std::string path_;
+  const bool own_caches_;
   std::uint64_t num_accounts_ = 0;
   mutable std::mutex mutex_;
   std::shared_ptr<const Keys> keys_ = std::make_shared<Keys>();

@@ -42,6 +42,7 @@ void decide(const GenerationContext& context, Result<DecisionRequest> request,
   GenerationRequest generation;
   generation.model = request->model;
   generation.num_bytes = request->num_bytes;
+  generation.cache_salt = request->cache_salt;
   generation.is_slow = true;
   generation.unknown_keys = std::move(request->unknown_keys);
   const auto asked = std::make_shared<const DecisionRequest>(std::move(*request));

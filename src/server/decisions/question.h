@@ -56,6 +56,7 @@ struct DecisionRequest {
   Scoring scoring = Scoring::kAuto;
   OrderedJson template_kwargs = OrderedJson::object();
   bool diagnoses = false;
+  std::string cache_salt = {};  // Request's
 
   std::size_t num_bytes = 0;              // of the body
   std::vector<std::string> unknown_keys;  // likewise: ignored, and named in the log

@@ -304,6 +304,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     request.key = sequence.key;
     request.model = request_.model;
     request.kind = kind;
+    request.cache_salt = request_.cache_salt;
     const Requester from = requester(sequence.key);
     registry::Submission submitted =
         sequence.text ? intake_->submit_sample(from, std::move(request), &*sequence.text)

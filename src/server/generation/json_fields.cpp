@@ -109,6 +109,17 @@ std::vector<std::string> JsonFields::strings(std::string_view field, std::size_t
   return as_short_texts(field, *value, num_max, bytes_max);
 }
 
+std::string read_cache_salt(JsonFields& fields) {
+  constexpr std::string_view kField = "cache_salt";
+  const std::string* const salt = fields.given(kField) != nullptr ? fields.text(kField) : nullptr;
+  if (salt == nullptr) return {};
+  if (salt->size() > protocol::kMaxCacheSaltBytes) {
+    fields.fail(kField, "has " + std::to_string(salt->size()) + " bytes; allowed are at most " +
+                            std::to_string(protocol::kMaxCacheSaltBytes));
+  }
+  return *salt;
+}
+
 void JsonFields::params(std::initializer_list<std::string_view> others, SamplingParams& params) {
   for (const SamplingParam& row : kSamplingTable) {
     if (std::ranges::find(others, row.name) != others.end()) continue;

@@ -30,6 +30,10 @@ namespace lmtp::server {
 // The ids of an array; the error's text is for behind the field's name.
 Result<std::vector<TokenId>> token_ids(const Json& value);
 
+class JsonFields;
+// Request::cache_salt.
+std::string read_cache_salt(JsonFields& fields);
+
 // A field that is null counts as absent. Owner: the reading of one body, which outlives it.
 class JsonFields : public FieldChecks {
  public:

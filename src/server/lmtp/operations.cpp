@@ -112,6 +112,7 @@ Request begin_request(Message& message, RequestKind kind, const registry::ReadyM
   request.model = asked_name.empty() ? model.name : asked_name;
   request.kind = kind;
   request.wants_notices = stream.wants_notices;
+  request.cache_salt = std::move(message.options.cache_salt);
   return request;
 }
 

@@ -30,7 +30,6 @@ constexpr std::array kUnsupported = {
     Unsupported{"length_penalty", "is not supported: it belongs to beam search; leave it out"},
     Unsupported{"prompt_embeds", "is not supported; send text or token ids"},
     Unsupported{"logits_processors", "is not supported; logit_bias is"},
-    Unsupported{"cache_salt", "is not supported: prompts share one prefix cache; leave it out"},
 };
 
 // Clients write out defaults: what changes nothing is taken.
@@ -117,6 +116,7 @@ void read_common(JsonFields& fields, const std::string& body, const ApiLimits& l
   if (fields.given("bad_words") != nullptr) {
     request.generation.bad_words = fields.strings("bad_words", kMaxBadWords, kMaxBadWordBytes);
   }
+  request.generation.cache_salt = read_cache_salt(fields);
   TextOptions& text = request.generation.text;
   text.stop = fields.strings("stop", protocol::kMaxStops, protocol::kMaxStopBytes);
   text.include_stop = fields.boolean("include_stop_str_in_output", false);

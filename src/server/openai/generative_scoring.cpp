@@ -177,8 +177,6 @@ Result<ItemScoring> read_scoring(JsonFields& fields) {
   scoring.applies_softmax = fields.boolean("apply_softmax", true);
   scoring.item_first = fields.boolean("item_first", false);
   scoring.adds_bos = fields.boolean("add_special_tokens", true);
-  const Json* salt = fields.given("cache_salt");
-  if (salt != nullptr) fields.fail("cache_salt", "is not supported; leave it out");
   if (fields.failed()) return fields.error();
   return scoring;
 }
@@ -213,6 +211,7 @@ Then openai_generative_scoring(ServerContext& context, HttpRequest& http,
   JsonFields fields(*root);
   GenerationRequest generation;
   if (const std::string* model = fields.text("model")) generation.model = *model;
+  generation.cache_salt = read_cache_salt(fields);
   auto scoring = read_scoring(fields);
   if (!scoring) return refuse(scoring.error());
   generation.unknown_keys = fields.unknown_keys();

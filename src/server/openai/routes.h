@@ -45,7 +45,8 @@ CommonRequest
   prompt_logprobs -1..1024
   structural_tag, adapter_id, suffix, use_beam_search, prompt_embeds nothing
   allowed_token_ids TokenIds
-  logits_processors, cache_salt nothing
+  logits_processors nothing
+  cache_salt string
   bad_words string|string[]
   length_penalty nothing|1..1
 
@@ -141,7 +142,7 @@ GenerativeScoringRequest
   items! string[]|TokenIds[]
   label_token_ids! TokenIds
   apply_softmax, item_first, add_special_tokens boolean
-  cache_salt nothing
+  cache_salt string
 
 GenerativeScoring
   id! string

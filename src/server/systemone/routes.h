@@ -20,7 +20,8 @@ SystemOneRequest
   chat_template_kwargs object
   scoring 'auto'|'label'|'option'|'option_mean'
   diagnostics boolean
-  assets, images, audio, videos, cache_salt nothing
+  assets, images, audio, videos nothing
+  cache_salt string
 
 SystemOneAnswer
   model! string

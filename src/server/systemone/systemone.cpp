@@ -26,7 +26,8 @@ Result<DecisionRequest> read_systemone(const std::string& body) {
   if (const std::string* model = fields.text("model")) request.model = *model;
   if (const std::string* context = fields.text("instructions")) request.system = *context;
   read_decision_options(fields, *ordered, request);
-  for (const std::string_view field : {"assets", "images", "audio", "videos", "cache_salt"}) {
+  request.cache_salt = read_cache_salt(fields);
+  for (const std::string_view field : {"assets", "images", "audio", "videos"}) {
     const Json* value = fields.given(field);
     if (value != nullptr && !is_empty_json(*value)) {
       fields.fail(field, "is not supported; leave it out");
