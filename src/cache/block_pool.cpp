@@ -6,6 +6,7 @@ namespace lmtp::cache {
 
 BlockPool::BlockPool(int num_blocks)
     : refs_(index(num_blocks), 0),
+      was_shared_(index(num_blocks), false),
       state_(index(num_blocks), State::kFree),
       adapter_(index(num_blocks), 0),
       prev_(index(num_blocks) + 3),
@@ -25,6 +26,7 @@ BlockId BlockPool::take_free() {
   --num_free_;
   state_[index(block)] = State::kPinned;
   refs_[index(block)] = 1;
+  was_shared_[index(block)] = false;
   ++num_pinned_;
   return block;
 }
@@ -38,12 +40,14 @@ void BlockPool::pin(BlockId block) {
     ++num_pinned_;
     state_[index(block)] = State::kPinned;
   }
-  ++refs_[index(block)];
+  if (++refs_[index(block)] > 1) was_shared_[index(block)] = true;
 }
 
 void BlockPool::unpin(BlockId block, bool keep) { release(block, keep, evictable_head()); }
 
-void BlockPool::unpin_passed(BlockId block, bool keep) { release(block, keep, passed_head()); }
+void BlockPool::unpin_passed(BlockId block, bool keep) {
+  release(block, keep, was_shared_[index(block)] ? evictable_head() : passed_head());
+}
 
 void BlockPool::release(BlockId block, bool keep, BlockId list) {
   LMTP_CHECK(block > kNullBlock && block <= num_total(), block);

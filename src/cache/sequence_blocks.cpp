@@ -46,7 +46,7 @@ void SequenceBlocks::begin(const PrefixCache& cache) {
   if (num_groups_ > 1) ids_.reserve(num_reserved_ * static_cast<std::size_t>(num_groups_));
 }
 
-BlockMove SequenceBlocks::take(PrefixCache& cache, const PrefixMatch& match) {
+BlockMove SequenceBlocks::take(PrefixCache& cache, const PrefixMatch& match, bool returns) {
   begin(cache);
   first_ = match.first;
   for (int run = 0; run < static_cast<int>(match.blocks.size()); ++run) {
@@ -62,7 +62,7 @@ BlockMove SequenceBlocks::take(PrefixCache& cache, const PrefixMatch& match) {
   if (!match.host.empty()) cache.fetch(match.host, ids_);
   num_runs_ = match.num_blocks();
   num_full_ = static_cast<std::size_t>(num_runs_);
-  num_shared_ = num_runs_;
+  num_shared_ = returns ? std::min(num_shared_, num_runs_) : num_runs_;
   if (match.partial == kNoBlock) return {};
   is_partial_indexed_ = is_taken_over(cache, match);
   for (int group = 0; group < num_groups_; ++group) {
@@ -180,7 +180,6 @@ void SequenceBlocks::release(PrefixCache& cache) {
   num_runs_ = 0;
   first_ = {};
   num_full_ = 0;
-  num_shared_ = 0;
   is_partial_indexed_ = false;
 }
 

@@ -124,7 +124,7 @@ int Scheduler::blocks_of_appended() const {
 }
 
 void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match) {
-  const cache::BlockMove copy = sequence.blocks.take(prefix_cache_, match);
+  const cache::BlockMove copy = sequence.blocks.take(prefix_cache_, match, sequence.is_returning);
   sequence.num_computed = match.num_tokens();
   if (!match.host.empty()) {
     budget_.count_fetched(static_cast<int>(match.host.size()));
@@ -168,8 +168,12 @@ void Scheduler::preempt_for(Sequence& claimant, int part) {
   const cache::PrefixMatch match = line_.match(claimant);
   if (line_.another_computes_prefix(claimant, match.num_tokens())) return;
   // Looking for victims takes time, so it is skipped where all of them would be too few.
-  const int num_most =
-      num_freed_at_most(part) + adapters_.num_blocks_freed_by(running_, claimant.adapter);
+  // Where nobody is left, nobody appends.
+  const auto all_left = [this](std::size_t num_victims) {
+    return num_victims == running_.size() ? blocks_of_appended() : 0;
+  };
+  const int num_most = num_freed_at_most(part) + all_left(running_.size()) +
+                       adapters_.num_blocks_freed_by(running_, claimant.adapter);
   if (!fits(claimant, match, claimant.num_to_compute() + 1, num_most)) return;
   const int num_free =
       options_.batch.rows_max() - num_running() - static_cast<int>(shares_.claimants().size());
@@ -178,7 +182,8 @@ void Scheduler::preempt_for(Sequence& claimant, int part) {
   while (num_free + static_cast<int>(victims.size()) < 1 ||
          !adapters_.has_place(claimant, victims) ||
          !fits(claimant, match, claimant.num_to_compute() + 1,
-               num_blocks + adapters_.num_blocks_freed_by(victims, claimant.adapter))) {
+               num_blocks + all_left(victims.size()) +
+                   adapters_.num_blocks_freed_by(victims, claimant.adapter))) {
     Sequence* next = FairShares::next_victim(running_, victims, part, steps_.number());
     if (next == nullptr) return;
     victims.push_back(next);

@@ -84,13 +84,15 @@ class TakingSink : public EventSink {
 };
 
 // The steps in which all streams run.
-std::vector<Allocations::Step> run(bool ahead, EngineOptions options = {}) {
+std::vector<Allocations::Step> run(bool ahead, EngineOptions options = {},
+                                   const KvLayout& layout = {}) {
   Allocations allocations;
   std::promise<void> go;  // all streams are there
   {
     testing::FakeAgentOptions agent;
     agent.vocab_size = kVocab;
-    agent.num_blocks = kNumStreams * (kNumTokens / kBlockSize + 2);
+    agent.num_blocks = layout.num_groups * kNumStreams * (kNumTokens / kBlockSize + 2);
+    agent.kv_layout = layout;
     agent.runs_ahead = ahead;
     agent.before_step = [begun = go.get_future().share()](const auto&) -> Result<void> {
       begun.wait();
@@ -134,6 +136,14 @@ TEST_P(SteadyState, AStepAllocatesNothingForTokensBlocksAndDeliveries) {
   std::int64_t most = 0;
   for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) most = std::max(most, steps[i].count);
   EXPECT_EQ(most, 0);
+}
+
+// Blocks are added to each group, and windows pass some.
+TEST_P(SteadyState, NorIsThereOneInGroupsOfLayers) {
+  const KvLayout layout = testing::windowed_layout(std::array{16, 40}, BatchLimits{}.max_tokens);
+  const std::vector<Allocations::Step> steps = run(GetParam(), {}, layout);
+  ASSERT_GE(steps.size(), kWarmUp + kCounted);
+  for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) ASSERT_EQ(steps[i].count, 0) << i;
 }
 
 TEST_P(SteadyState, NorIsThereOneForWhatIsTraced) {

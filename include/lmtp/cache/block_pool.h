@@ -35,7 +35,7 @@ class BlockPool {
   void unpin(BlockId block, bool keep);
 
   // As unpin(block, keep), of a block that is less likely to be used again than all others: it
-  // becomes evictable before them.
+  // becomes evictable before them, unless two have had it pinned at a time.
   void unpin_passed(BlockId block, bool keep);
 
   // REQUIRES: evictable.
@@ -83,6 +83,7 @@ class BlockPool {
   BlockId passed_head() const { return static_cast<BlockId>(refs_.size()) + 2; }
 
   std::vector<int> refs_;
+  std::vector<bool> was_shared_;  // pinned more than once at a time, since it was taken
   std::vector<State> state_;
   std::vector<int> adapter_;
   std::vector<BlockId> prev_;

@@ -36,8 +36,9 @@ class SequenceBlocks {
   // first match.num_partial tokens of block `from`; kNoBlock where the sequence goes on in the
   // partial block itself, or there is none. It is the one of group 0: of the others in_group() says
   // which goes to which. The sources stay pinned for the caller.
+  // `returns`: the sequence has been here before, and what it matches is its own.
   // REQUIRES: empty(); nothing has changed since the match; there are num_to_take() blocks.
-  BlockMove take(PrefixCache& cache, const PrefixMatch& match);
+  BlockMove take(PrefixCache& cache, const PrefixMatch& match, bool returns = false);
 
   // Adds runs until there are enough for num_tokens: all of them, or none and false.
   bool extend(PrefixCache& cache, int num_tokens) {
@@ -121,8 +122,9 @@ class SequenceBlocks {
   int num_runs_ = 0;
   std::size_t num_reserved_ = 0;
   std::array<int, KvLayout::kGroupsMax> first_ = {};
-  std::size_t num_full_ = 0;         // leading runs that are full nodes of the cache
-  int num_shared_ = 0;               // of these, nodes that another sequence has made
+  std::size_t num_full_ = 0;  // leading runs that are full nodes of the cache
+  // Leading ones that another sequence had made. Stays where the blocks are released.
+  int num_shared_ = 0;
   bool is_partial_indexed_ = false;  // the one after them is a node, too
 };
 
