@@ -86,7 +86,7 @@ protocol::ClientMessage RemoteStream::ask(StreamId new_id) {
 }
 
 std::vector<std::uint64_t> RemoteStream::chain(int tokens_max) const {
-  return block_chain(request_.model, prompt_begin_, tokens_, tokens_max);
+  return block_chain(request_.model + request_.cache_salt, prompt_begin_, tokens_, tokens_max);
 }
 
 Result<TokenEvent> RemoteStream::take(protocol::ServerEntry& entry, int vocab_size) {

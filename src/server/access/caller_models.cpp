@@ -18,7 +18,7 @@ std::optional<registry::ReadyModel> CallerModels::ready_model(const std::string&
 
 registry::Submission CallerModels::submit(Request&& request) const {
   if (const Account* const own = account(); own != nullptr && own->has_own_cache()) {
-    request.cache_salt = hex_of(digest_of(own->name() + '\n' + request.cache_salt));
+    request.cache_salt = hex_of(digest_of(std::to_string(own->share()) + ' ' + request.cache_salt));
   }
   return models_->submit(std::move(request));
 }

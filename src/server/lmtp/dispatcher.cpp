@@ -41,6 +41,7 @@ Request request_of(Message& message, RequestKind kind) {
   request.model = std::move(message.model);
   request.kind = kind;
   request.prompt = std::move(message.prompt);
+  request.cache_salt = std::move(message.options.cache_salt);
   return request;
 }
 
