@@ -199,13 +199,15 @@ TEST(Crowd, StoppingAmidTrafficEndsEverything) {
     Server server(options, *models);
     ASSERT_TRUE(server.start().ok());
     lmtp::testing::StepGate gate(model.agent.steps);
-    gate.let(50);  // little enough that nobody has much to read before the goodbye
     std::vector<std::unique_ptr<WsClient>> clients;
     for (int i = 0; i < 6; ++i) {
       clients.push_back(std::make_unique<WsClient>(server.port()));
       for (int s = 0; s < kNumStreams; ++s) clients.back()->send(generate(s, i, kEndless));
+      if (i > 0) continue;
+      gate.let(1);  // there is nobody else's
+      clients[0]->next();
     }
-    clients[0]->next();
+    gate.let(50);  // little enough that nobody has much to read before the goodbye
     std::vector<std::thread> readers;
     std::atomic<int> num_closed = 0;
     for (auto& client : clients) {
