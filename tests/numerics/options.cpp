@@ -117,7 +117,9 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
   const auto device = find_device(arguments);
   if (!device.ok()) return device.error();
   options.cuda_device = *device;
-  options.axes = make_axes({"demo", testing::source_dir() + "/tests/goldens/ranks/llama-two-kv"},
+  // The third one has the second one's weights, and a window of a block in one of its layers.
+  options.axes = make_axes({"demo", testing::source_dir() + "/tests/goldens/ranks/llama-two-kv",
+                            testing::source_dir() + "/tests/numerics/smollm3-window-16"},
                            device->has_value());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i];

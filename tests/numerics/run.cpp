@@ -83,9 +83,12 @@ std::string must(bool holds, const std::string& what, std::int64_t value) {
   return holds ? "" : what + ", which was " + std::to_string(value);
 }
 
-// Of a preempted batch only a part finds its prefix cached: the cache is too small for all.
-std::string check_cache(const Configuration& configuration, const BatchReport& report,
-                        const std::vector<Request>& batch, std::size_t num_forerunners) {
+// Of a preempted batch only a part finds its prefix cached: the cache is too small for all. What
+// windows have passed goes first, so that where layers are in groups none may be found.
+std::string check_cache(const Configuration& configuration, const KvLayout& layout,
+                        const BatchReport& report, const std::vector<Request>& batch,
+                        std::size_t num_forerunners) {
+  if (configuration.preempted && layout.num_groups > 1) return "";
   const std::int64_t cached = report.num_cached_tokens;
   const std::int64_t hits = report.num_partial_hits;
   switch (configuration.cache) {
@@ -156,12 +159,12 @@ std::string check_scores(const BatchReport& report, const std::vector<Request>& 
 }
 
 // Whether the run met the configuration's conditions, by the engine's counters and its plans.
-std::string check_conditions(const Configuration& configuration, const BatchReport& report,
-                             const std::vector<Request>& batch, const StreamLimits& limits,
-                             std::size_t num_forerunners) {
+std::string check_conditions(const Configuration& configuration, const KvLayout& layout,
+                             const BatchReport& report, const std::vector<Request>& batch,
+                             const StreamLimits& limits, std::size_t num_forerunners) {
   const auto num_preempted =
       std::ranges::count_if(report.outcomes, [](const auto& o) { return o.is_preempted(); });
-  std::string not_so = check_cache(configuration, report, batch, num_forerunners);
+  std::string not_so = check_cache(configuration, layout, report, batch, num_forerunners);
   if (not_so.empty()) not_so = check_rows(configuration, report);
   if (not_so.empty()) not_so = check_chunks(configuration, report, batch, limits);
   if (not_so.empty()) not_so = check_scores(report, batch);
@@ -199,9 +202,10 @@ std::string check_conditions(const Configuration& configuration, const BatchRepo
 
 // KV blocks for all that a configuration runs and keeps; or, if streams are to be preempted, for
 // `share` of the prompts of the hogs and of the batch, so that not all can grow. At least those of
-// the longest stream.
+// the longest stream. A block is of all layers: in groups it is several, of which those with a
+// window need fewer.
 int count_blocks(const Configuration& configuration, const StreamLimits& limits,
-                 const std::vector<Phase>& phases, double share) {
+                 const KvLayout& layout, const std::vector<Phase>& phases, double share) {
   const int longest = (limits.context_length + kBlockSize - 1) / kBlockSize;
   int of_all = 0;
   for (const Phase& phase : phases) {
@@ -211,11 +215,22 @@ int count_blocks(const Configuration& configuration, const StreamLimits& limits,
   if (!configuration.preempted) return longest + (configuration.edited ? 5 : 1) * of_all + 1;
   const std::vector<Request>& batch = phases.back().streams;
   const std::vector<Request>& hogs = phases[phases.size() - 2].streams;
+  const auto held = [&](int num_blocks) {
+    int sum = 0;
+    for (int group = 0; group < layout.num_groups; ++group) {
+      sum += layout.num_held_max(group, num_blocks, 1);
+    }
+    return sum;
+  };
   int at_first = 1;
-  for (const Request& request : batch) at_first += blocks_of_prompt(request);
+  for (const Request& request : batch) at_first += held(blocks_of_prompt(request));
   // And one block that the scheduler reserves for each.
-  for (const Request& request : hogs) at_first += blocks_of_prompt(request) + 1;
-  return std::max(longest, static_cast<int>(share * at_first)) + 1;
+  for (const Request& request : hogs) at_first += held(blocks_of_prompt(request) + 1);
+  const std::int64_t least = layout.num_held_max(limits.context_length);
+  return (std::max(static_cast<int>(least), static_cast<int>(share * at_first)) +
+          layout.num_groups - 1) /
+             layout.num_groups +
+         1;
 }
 
 }  // namespace
@@ -391,8 +406,11 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
   setting.max_drafts = configuration.max_drafts;
   // While others generate, a step spends at most a quarter of its tokens on prompts.
   setting.batched_tokens = 4 * scored_tokens_max(configuration.batch);
+  KvLayout layout =
+      model::kv_groups(model::kv_specs(model.config), model.config.context_length).layout;
+  layout.num_written_max = 2 * setting.batched_tokens;
   setting.num_blocks =
-      count_blocks(configuration, model.limits, phases, share) + num_adapter_blocks;
+      count_blocks(configuration, model.limits, layout, phases, share) + num_adapter_blocks;
   // Forks would take the blocks of the streams that are to be preempted.
   const Edits all_fitting = configuration.preempted ? Edits::kBacktracks : Edits::kAll;
   if (configuration.edited) setting.edits = all_fitting;
@@ -405,7 +423,8 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
     if (!reference.ok()) return reference.error();
     result.differences.push_back(first_difference(report->outcomes[at], **reference));
   }
-  result.not_so = check_conditions(configuration, *report, batch, model.limits, num_forerunners);
+  result.not_so =
+      check_conditions(configuration, layout, *report, batch, model.limits, num_forerunners);
   result.report = std::move(*report);
   return result;
 }
