@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kStepNames = {"aici_pre_process", "aici_mid_process",
                                                         "aici_post_process"};
-constexpr std::size_t kMasksMax = 64;  // of one mid_process
+constexpr std::size_t kMasksMax = 64;     // of one mid_process
+constexpr std::size_t kWriteBytes = 128;  // beside name and value
+constexpr std::size_t kCountedBytes = std::size_t{64} << 10;
 
 using Clock = std::chrono::steady_clock;
 
@@ -29,10 +31,10 @@ Result<std::shared_ptr<const World>> World::make(const EmbeddedOptions& options)
       wasm::Imports::make(*engine, host_functions(ModuleDialect::kC));
   if (!imports_c) return imports_c.error();
   const int vocab_size = options.vocab_size;
-  return std::make_shared<const World>(
-      World{*engine, *imports_a, *imports_c, options.tokenizer,
-            make_token_trie(*options.tokenizer, vocab_size, options.eos_id), vocab_size,
-            options.eos_id, options.limits});
+  return std::make_shared<const World>(World{
+      *engine, *imports_a, *imports_c, options.tokenizer,
+      make_token_trie(*options.tokenizer, vocab_size, options.eos_id), vocab_size, options.eos_id,
+      options.limits, std::make_shared<MemoryLimit>(options.limits.total_bytes)});
 }
 
 Result<std::unique_ptr<Guest>> Guest::make(std::shared_ptr<const World> world,
@@ -47,6 +49,7 @@ Result<std::unique_ptr<Guest>> Guest::make(std::shared_ptr<const World> world,
   if (!instance) return instance.error();
   made->instance_ = std::move(*instance);
   made->set_blob(kModuleArg, std::move(arg));
+  if (Result<void> done = made->count_memory(made->num_bytes()); !done) return done.error();
   if (Result<void> done = made->find_functions(); !done) return done.error();
   return made;
 }
@@ -54,6 +57,7 @@ Result<std::unique_ptr<Guest>> Guest::make(std::shared_ptr<const World> world,
 Result<std::unique_ptr<Guest>> Guest::copy() const {
   if (has_failed_) return Error{ErrorCode::kInvalid, kPreviousError};
   std::unique_ptr<Guest> made(new Guest(world_, dialect_, variables_));
+  if (Result<void> done = made->count_memory(num_bytes()); !done) return done.error();
   Result<std::unique_ptr<wasm::Instance>> instance = instance_->copy(made.get());
   if (!instance) return instance.error();
   made->instance_ = std::move(*instance);
@@ -82,8 +86,32 @@ Result<std::uint32_t> Guest::call(const wasm::Instance::Function& function,
   const auto begin = Clock::now();
   Result<std::uint32_t> done = instance_->call(function, args, time);
   run_time_ += Clock::now() - begin;
+  if (done) {
+    if (Result<void> counted = count_memory(num_bytes()); !counted) done = counted.error();
+  }
   has_failed_ = !done;
+  if (has_failed_) {
+    instance_.reset();
+    (void)memory_.set(0);
+  }
   return done;
+}
+
+// What a call has grown by is counted after it.
+Result<void> Guest::count_memory(std::size_t bytes) {
+  if (memory_.replace(memory_.bytes(), bytes)) return {};
+  return Error{ErrorCode::kOverloaded,
+               "controllers take more than " + std::to_string(world_->limits.total_bytes) +
+                   " bytes together (--aici-max-total-memory); allowed is what others leave; retry "
+                   "later"};
+}
+
+std::size_t Guest::num_bytes() const {
+  std::size_t sum = result_.size() + log_.logs.size();
+  for (const std::string& blob : blobs_) sum += blob.size();
+  sum += masks_.size() * world_->num_words() * sizeof(std::uint32_t);
+  // In steps: what changes from call to call by some bytes asks for nothing.
+  return instance_->memory().size() + (sum / kCountedBytes + 1) * kCountedBytes;
 }
 
 Result<std::string> Guest::init(std::string process_arg) {
@@ -119,6 +147,7 @@ CallLog Guest::take_log() {
   // Coarse, so that a controller's client cannot time the processor's caches by it.
   constexpr std::int64_t kMicrosStep = 10;
   CallLog taken = std::exchange(log_, {});
+  num_storage_bytes_ = 0;
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(run_time_).count();
   taken.micros = micros / kMicrosStep * kMicrosStep;
   run_time_ = {};
@@ -165,8 +194,19 @@ Result<std::uint32_t> Guest::add_mask(std::span<const std::uint8_t> bytes) {
 }
 
 Result<void> Guest::run_storage(std::string_view command) {
+  const std::size_t num_before = log_.storage.size();
   Result<std::string> answer = variables_.run(command, log_.storage);
   if (!answer) return answer.error();
+  if (log_.storage.size() > num_before) {
+    // As JSON, where a name may be of control characters and a value is hexadecimal.
+    const VariableWrite& last = log_.storage.back();
+    num_storage_bytes_ += kWriteBytes + 6 * last.name.size() + 2 * last.value.size();
+  }
+  const std::size_t bytes_max = kWriteBytes + 6 * world_->limits.variable_bytes;
+  if (num_storage_bytes_ > bytes_max) {
+    return Error{ErrorCode::kInvalid, "aici_host_storage_cmd: one call has written more than " +
+                                          std::to_string(bytes_max) + " bytes as JSON"};
+  }
   set_blob(kStorageResult, std::move(*answer));
   return {};
 }

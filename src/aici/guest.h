@@ -10,6 +10,7 @@
 
 #include "lmtp/aici/embedded_runtime.h"
 #include "lmtp/aici/runtime.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/wasm/wasm.h"
 #include "variables.h"
 
@@ -30,6 +31,7 @@ struct World {
   int vocab_size = 0;
   TokenId eos_id = -1;
   Limits limits = {};
+  std::shared_ptr<MemoryLimit> memory;  // of all guests
 
   std::size_t num_words() const { return (static_cast<std::size_t>(vocab_size) + 31) / 32; }
   static Result<std::shared_ptr<const World>> make(const EmbeddedOptions& options);
@@ -84,15 +86,21 @@ class Guest {
 
  private:
   Guest(std::shared_ptr<const World> world, ModuleDialect dialect, Variables& variables)
-      : world_(std::move(world)), dialect_(dialect), variables_(variables) {}
+      : world_(std::move(world)),
+        dialect_(dialect),
+        variables_(variables),
+        memory_(*world_->memory) {}
 
   Result<void> find_functions();
+  Result<void> count_memory(std::size_t bytes);
+  std::size_t num_bytes() const;
   Result<std::uint32_t> call(const wasm::Instance::Function& function,
                              std::span<const std::uint32_t> args, std::chrono::milliseconds time);
 
   const std::shared_ptr<const World> world_;
   const ModuleDialect dialect_;
   Variables& variables_;
+  MemoryLimit::Part memory_;
   std::unique_ptr<wasm::Instance> instance_;
   std::array<wasm::Instance::Function, 3> steps_;
   std::uint32_t handle_ = 0;
@@ -103,6 +111,7 @@ class Guest {
   std::string result_;
   std::vector<std::vector<std::uint32_t>> masks_;
   CallLog log_;
+  std::size_t num_storage_bytes_ = 0;  // of log_, which a client gets in one message
   std::chrono::nanoseconds run_time_{};
 };
 

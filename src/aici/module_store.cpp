@@ -14,13 +14,13 @@
 #include <set>
 #include <sstream>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "hex.h"
-#include "lmtp/base/guarded.h"
+#include "lmtp/base/installed.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
+#include "process/child_process.h"
 
 namespace lmtp::aici {
 
@@ -32,6 +32,7 @@ constexpr std::size_t kIdDigits = 64;
 constexpr std::size_t kTagBytesMax = 50;
 constexpr std::size_t kHexTagBytesMax = 20;
 constexpr std::size_t kLoadedMax = 64;
+constexpr const char* kCompileFolder = "compile-";
 // Tags of all, where one more is no admin's, and of one who is no admin.
 constexpr std::size_t kTagsMax = 10'000;
 constexpr std::size_t kTagsOfOneMax = 256;
@@ -88,6 +89,18 @@ Result<void> write_file(const std::string& path, std::string_view text) {
   const int last = is_whole ? errno : why;
   unlink(temporary.c_str());
   return failed(std::strerror(last));
+}
+
+// What a process that was killed has left.
+void sweep(const std::string& cache) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(cache, error)) {
+    const bool is_one = entry.path().filename().string().starts_with(kCompileFolder);
+    const auto written = fs::last_write_time(entry, error);
+    if (is_one && !error && fs::file_time_type::clock::now() - written > std::chrono::hours(1)) {
+      fs::remove_all(entry, error);
+    }
+  }
 }
 
 std::int64_t size_of(const std::string& path) {
@@ -149,31 +162,48 @@ std::string ModuleStore::compiled_path(const std::string& id) const {
   return folder_ + "/" + id + "-" + wasm::kVersion + ".cwasm";
 }
 
-// On a thread of its own, since it cannot be ended: one that is late goes on alone, and until it is
-// done there is no other.
-ModuleStore::Loaded ModuleStore::compile_in_time(const std::string& wasm) {
-  if (late_.valid() && late_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    return Error{ErrorCode::kOverloaded, "one that takes long is being compiled; try again later"};
+// By a process of its own, which is killed where it takes too long.
+Result<void> ModuleStore::compile_apart(const std::string& wasm, const std::string& compiled) {
+  const auto program = installed_path(wasm::kCompiler);
+  if (!program) return program.error();
+  const auto until = std::chrono::steady_clock::now() + compile_time_;
+  const Result<std::string> said = output_of({program->string(), wasm, compiled}, compile_time_);
+  if (!said) return said.error();
+  if (*said == wasm::kCompiled) return {};
+  std::string why = *said;
+  if (why.starts_with(wasm::kUnavailable)) {  // whatever the module is
+    return Error{ErrorCode::kUnavailable, "controller: " + why.substr(1)};
   }
-  std::packaged_task<Loaded()> task([engine = engine_, wasm]() -> Loaded {
-    return guarded([&] { return engine->compile(wasm); });
-  });
-  std::future<Loaded> compiled = task.get_future();
-  std::thread(std::move(task)).detach();
-  if (compiled.wait_for(compile_time_) == std::future_status::ready) return compiled.get();
-  late_ = std::move(compiled);
-  return Error{ErrorCode::kInvalid, "the module takes longer than " +
-                                        std::to_string(compile_time_.count()) +
-                                        " ms to compile; allowed are smaller ones"};
+  if (why.empty() && std::chrono::steady_clock::now() < until) {
+    why = "its compiler has ended: the module takes too much memory; allowed are smaller ones";
+  } else if (why.empty()) {
+    why = "the module takes longer than " + std::to_string(compile_time_.count()) +
+          " ms to compile; allowed are smaller ones";
+  }
+  return Error{ErrorCode::kInvalid, "controller: " + why};
 }
 
 ModuleStore::Loaded ModuleStore::compile(const std::string& id, const std::string& wasm) {
-  Loaded module = compile_in_time(wasm);
-  if (!module) return Error{module.error().code, "controller: " + module.error().message};
-  const Result<std::string> bytes = (*module)->serialize();
-  if (!bytes) return bytes.error();
-  if (Result<void> done = write_file(compiled_path(id), *bytes); !done) return done.error();
-  return module;
+  sweep(folder_);
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  std::string folder = folder_ + "/" + kCompileFolder + "XXXXXX";
+  if (error || mkdtemp(folder.data()) == nullptr) {
+    return Error{ErrorCode::kUnavailable,
+                 "controller: " + folder + " cannot be made: " +
+                     (error ? error.message() : std::string(std::strerror(errno)))};
+  }
+  const std::string module = folder + "/module.wasm";
+  const std::string path = folder + "/module.cwasm";
+  Result<void> done = write_file(module, wasm);
+  if (done) done = compile_apart(module, path);
+  const std::optional<std::string> compiled = done ? read_file(path) : std::nullopt;
+  if (compiled) fs::rename(path, compiled_path(id), error);
+  const bool is_kept = compiled && !error;
+  fs::remove_all(folder, error);
+  if (!done) return done.error();
+  if (!is_kept) return Error{ErrorCode::kUnavailable, "controller: " + path + " cannot be kept"};
+  return engine_->deserialize(wasm, *compiled);
 }
 
 Result<ModuleInfo> ModuleStore::upload(const std::string& wasm) {

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,14 +45,13 @@ class ModuleStore {
   Loaded load(const std::string& id);
   std::shared_ptr<const wasm::Module> loaded(const std::string& id) const;
   Loaded compile(const std::string& id, const std::string& wasm);
-  Loaded compile_in_time(const std::string& wasm);
+  Result<void> compile_apart(const std::string& wasm, const std::string& compiled);
   std::size_t num_tags(const std::string& beginning) const;
   Result<void> check_room(const std::vector<std::string>& tags, const Auth& auth) const;
 
   const std::shared_ptr<wasm::Engine> engine_;
   const std::string folder_;
   const std::chrono::milliseconds compile_time_;
-  std::future<Loaded> late_;         // what is compiled although its time is over, if any
   mutable std::mutex loaded_mutex_;  // guards what follows
   // Those that were used; the last of kLoadedMax.
   std::map<std::string, std::shared_ptr<const wasm::Module>> loaded_;

@@ -11,6 +11,7 @@ namespace lmtp::aici {
 
 namespace {
 
+constexpr std::size_t kVariablesMax = 4096;
 constexpr const char* kMissing = R"({"VariableMissing":{}})";
 
 Error malformed() {
@@ -72,6 +73,10 @@ Result<std::string> Variables::write(VariableWrite write, std::vector<VariableWr
     if (!is_there) return std::string(kMissing);
     const Variable& there = found->second;
     if (*write.when_version_is != there.version) return read_answer(there.version, there.value);
+  }
+  if (!is_there && variables_.size() == kVariablesMax) {
+    return Error{ErrorCode::kInvalid, "aici_host_storage_cmd: the request has more than " +
+                                          std::to_string(kVariablesMax) + " variables"};
   }
   const bool appends = is_there && write.op == VariableWrite::Op::kAppend;
   const std::size_t num_freed = is_there && !appends ? found->second.value.size() : 0;

@@ -51,6 +51,9 @@ std::string dropped_line(std::size_t num_dropped);
 
 // The one logger of the process, made on first use; the sink locks, so any thread may write.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void write_line(std::string_view line) { output_.write(std::string(line) + '\n'); }
+
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
@@ -63,9 +66,14 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   LogOutput output_{dropped_line};
 };
 
+const std::shared_ptr<StderrSink>& stderr_sink() {
+  static const auto instance = std::make_shared<StderrSink>();
+  return instance;
+}
+
 spdlog::logger& logger() {
   static const std::unique_ptr<spdlog::logger> instance = [] {
-    auto made = std::make_unique<spdlog::logger>("lmtp", std::make_shared<StderrSink>());
+    auto made = std::make_unique<spdlog::logger>("lmtp", stderr_sink());
     made->set_pattern(kTextPattern);
     return made;
   }();
@@ -172,6 +180,8 @@ void write(Level level, std::string_view message, std::span<const Field> fields)
   const bool is_json = format() == Format::kJson;
   logger().log(to_spdlog(level), is_json ? json_members(message, fields) : one_line(message));
 }
+
+void write_line(std::string_view line) { stderr_sink()->write_line(line); }
 
 void RateLimited::warning(const std::string& message) {
   const auto since_start = runtime::Clock::now().time_since_epoch();

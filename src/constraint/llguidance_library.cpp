@@ -1,13 +1,12 @@
 #include "llguidance_library.h"
+#include "lmtp/base/installed.h"
 
 #include <dlfcn.h>
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace lmtp::constraint {
 namespace {
@@ -57,13 +56,9 @@ Result<void> check_mask(const llg::Api& api) {
 }
 
 Result<llg::Api> load() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    return Error{ErrorCode::kInternal,
-                 "llguidance cannot be looked for: /proc/self/exe: " + error.message()};
-  }
-  return load_llguidance_from(program.parent_path().parent_path() / kLibraryFolder);
+  const auto folder = installed_path(kLibraryFolder);
+  if (!folder) return folder.error();
+  return load_llguidance_from(*folder);
 }
 
 }  // namespace

@@ -81,6 +81,10 @@ class ControlledStreams::Source : public MaskSource {
 
 namespace {
 
+// max_tokens counts what stands: one that drops as much as it puts would go on for ever.
+constexpr std::int64_t kChoicesMin = 1000;
+constexpr std::int64_t kChoicesAToken = 8;
+
 std::unique_ptr<const Choice> of_branch(Branch branch) {
   auto choice = std::make_unique<Choice>();
   choice->branches.push_back(std::move(branch));
@@ -167,6 +171,14 @@ void ControlledStreams::take_choice(const StreamKey& key, Controlled& stream,
   if (choice.kind == Choice::Kind::kStop) return stop(key, stream, scheduler);
   if (choice.kind == Choice::Kind::kSuspend) return advance(key, stream, {});
   if (choice.branches.empty()) return fail(key, stream, "controller: chose no way to go on");
+  const std::int64_t choices_max =
+      kChoicesMin + kChoicesAToken * scheduler.sequence(key)->params.max_tokens;
+  if (++stream.num_choices > choices_max) {
+    return fail(key, stream,
+                "controller: chose more than " + std::to_string(choices_max) +
+                    " times how to go on; allowed are " + std::to_string(kChoicesMin) + " and " +
+                    std::to_string(kChoicesAToken) + " for each of max_tokens");
+  }
   if (choice.branches.size() == 1) {
     return take_branch(key, stream, choice.branches.front(), scheduler);
   }
@@ -263,7 +275,8 @@ std::optional<Error> ControlledStreams::fork(const StreamKey& key, std::size_t c
     streams_[child] = {.runtime = parent.runtime,
                        .id = source->id,
                        .source = source,
-                       .num_samples = parent.num_samples};
+                       .num_samples = parent.num_samples,
+                       .num_choices = parent.num_choices};
     ids.push_back(source->id);
     children.push_back(child);
     host_.begin_fork(key, child, *forked);

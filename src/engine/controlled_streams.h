@@ -78,6 +78,7 @@ class ControlledStreams {
     std::optional<TokenEvent> held = {};  // its last token
     bool is_answering = false;            // advance() is under way
     std::optional<TokenId> drawn = {};    // in the step at hand
+    std::int64_t num_choices = 0;
   };
 
   void advance(const StreamKey& key, Controlled& stream, aici::Report report);

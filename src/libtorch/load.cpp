@@ -1,9 +1,8 @@
 #include <dlfcn.h>
 
-#include <filesystem>
 #include <string>
-#include <system_error>
 
+#include "lmtp/base/installed.h"
 #include "load.h"
 #include "plugin/entry_point.h"
 
@@ -40,13 +39,9 @@ Result<const Library*> load_from(const std::string& path) {
 
 Result<const Library*> load() {
   // By its absolute path: a library elsewhere in the search path may be of another build.
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    return Error{ErrorCode::kInternal,
-                 "libtorch cannot be looked for: /proc/self/exe: " + error.message()};
-  }
-  return load_from(program.parent_path().parent_path() / kLibraryPath);
+  const auto path = installed_path(kLibraryPath);
+  if (!path) return path.error();
+  return load_from(*path);
 }
 
 }  // namespace lmtp::libtorch

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "lmtp/base/installed.h"
 #include "lmtp/text/chat_template.h"
 
 namespace lmtp::text {
@@ -26,12 +27,12 @@ constexpr const char* kProgram = "lib/lmtp/lmtp-jinja";
 constexpr std::chrono::seconds kAnswerTimeMax{10};
 
 Result<std::string> find_program() {
+  const auto path = installed_path(kProgram);
+  if (!path) return path.error();
   std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto path = program.parent_path().parent_path() / kProgram;
-  if (!error && std::filesystem::exists(path, error)) return path.string();
+  if (std::filesystem::exists(*path, error)) return path->string();
   return Error{ErrorCode::kInvalid,
-               "this installation renders no chat templates (" + path.string() +
+               "this installation renders no chat templates (" + path->string() +
                    " is not there): install all of a build with -DLMTP_CHAT_TEMPLATES=ON"};
 }
 

@@ -1,10 +1,9 @@
 #include "api.h"
+#include "lmtp/base/installed.h"
 
 #include <dlfcn.h>
 
-#include <filesystem>
 #include <string>
-#include <system_error>
 
 namespace lmtp::wasm {
 
@@ -96,14 +95,9 @@ void find_store(Functions& from, Api& api) {
 }
 
 Result<Api> find_api() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    return Error{ErrorCode::kInternal,
-                 "wasmtime cannot be looked for: /proc/self/exe: " + error.message()};
-  }
-  const auto path = program.parent_path().parent_path() / kLibraryPath;
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto path = installed_path(kLibraryPath);
+  if (!path) return path.error();
+  void* const library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Error{ErrorCode::kUnavailable,
                  std::string("wasmtime cannot be loaded (") + dlerror() + kRemedy};
@@ -113,8 +107,8 @@ Result<Api> find_api() {
   find_engine(functions, api);
   find_store(functions, api);
   if (!functions.missing().empty()) {
-    return Error{ErrorCode::kUnavailable, "wasmtime cannot be used (" + path.string() + " has no " +
-                                              functions.missing() + kRemedy};
+    return Error{ErrorCode::kUnavailable, "wasmtime cannot be used (" + path->string() +
+                                              " has no " + functions.missing() + kRemedy};
   }
   return api;
 }

@@ -62,6 +62,8 @@ AICI_EXPORT(aici_mid_process)(u32 self) {
       aici_splice(0, &token, 1);
       return;
     }
+    case 'o':  // overwrites a variable for ever
+      for (;;) aici_set_variable("name", "value");
     case 's':  // storage
       aici_host_storage_cmd("{}", 2);
       return;

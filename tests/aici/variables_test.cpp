@@ -58,6 +58,21 @@ TEST_F(VariablesTest, HaveALimit) {
   EXPECT_EQ(write("x", "01"), R"({"WriteVar":{"version":1}})");
 }
 
+TEST_F(VariablesTest, AreSoManyAtMost) {
+  EXPECT_EQ(write("", ""), R"({"WriteVar":{"version":1}})");
+  Variables many(std::size_t{1} << 20);
+  const auto add = [&](int i) {
+    return many
+        .run(R"({"WriteVar":{"name":"v)" + std::to_string(i) +
+                 R"(","value":"","op":"Set","when_version_is":null}})",
+             log_)
+        .ok();
+  };
+  for (int i = 0; i < 4096; ++i) ASSERT_TRUE(add(i)) << i;
+  EXPECT_FALSE(add(4096));
+  EXPECT_TRUE(add(7)) << "one that is there";
+}
+
 TEST_F(VariablesTest, MalformedCommandsAreErrors) {
   for (const char* command :
        {"", "7", "{}", R"({"ReadVar":{}})", R"({"ReadVar":7})", R"({"WriteVar":{"name":"a"}})",

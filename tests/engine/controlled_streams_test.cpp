@@ -1,5 +1,6 @@
 // Streams that controllers decide on, with a runtime whose controllers are lists of what they do,
 // in an engine with an agent that runs ahead and with one that does not.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -443,6 +444,17 @@ TEST_P(ControlledStreamsTest, FailAlone) {
     EXPECT_EQ(sink_->wait_done(id).tokens, std::vector<TokenId>{1}) << id;
   }
   EXPECT_EQ(sink_->wait_done(5).tokens, after({}, 30));
+}
+
+TEST_P(ControlledStreamsTest, FailWhereTheyPutAndDropForEver) {
+  make_engine();
+  Script script;
+  for (int i = 0; i < 5000; ++i) {
+    script.push_back(splice(0, {5}));
+    script.push_back(splice(1, {}));
+  }
+  submit(1, std::move(script));
+  EXPECT_THAT(sink_->wait_done(1).error, ::testing::HasSubstr("allowed are 1000 and 8"));
 }
 
 TEST_P(ControlledStreamsTest, AreFreedByCancelsAndStops) {

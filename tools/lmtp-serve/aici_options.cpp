@@ -33,6 +33,10 @@ void add_aici_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--aici-max-memory", raw.aici_memory, "Memory of a controller")
       ->type_name("SIZE")
       ->capture_default_str();
+  app.add_option("--aici-max-total-memory", raw.aici_total_memory,
+                 "Memory of all controllers of a model together")
+      ->type_name("SIZE")
+      ->capture_default_str();
   app.add_option("--aici-max-forks", options.aici_limits.forks_max,
                  "Streams that a controller may fork its request into")
       ->check(CLI::Range(1, 64))
@@ -81,6 +85,17 @@ void finish_aici_options(const RawOptions& raw, ServeOptions& options) {
   options.aicirt.busy_wait = std::chrono::milliseconds(raw.aicirt_busy_wait_ms);
   if (raw.aicirt_dialect == "a") options.aicirt.dialect = aici::Dialect::kA;
   if (raw.aicirt_dialect == "c") options.aicirt.dialect = aici::Dialect::kC;
+  options.aici_limits.memory_bytes =
+      static_cast<std::size_t>(size_option("--aici-max-memory", raw.aici_memory, 1 << 20));
+  options.aici_limits.total_bytes = static_cast<std::size_t>(
+      size_option("--aici-max-total-memory", raw.aici_total_memory, 1 << 20));
+  // One may have three quarters of what the others leave.
+  if (options.aici_limits.total_bytes < options.aici_limits.memory_bytes / 3 * 4) {
+    throw CLI::ValidationError("--aici-max-total-memory",
+                               "'" + raw.aici_total_memory +
+                                   "' is too small; needed is a third more than "
+                                   "--aici-max-memory, which is of one");
+  }
   options.aici_limits.step_time = std::chrono::milliseconds(raw.aici_step_time_ms);
   options.aici_limits.init_time = std::chrono::milliseconds(raw.aici_init_time_ms);
 }

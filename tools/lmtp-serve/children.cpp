@@ -14,7 +14,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -227,14 +226,14 @@ void Children::read_output(Child& child) {
 void Children::take_line(Child& child, const std::string& line) {
   if (format_ == log::Format::kText) {
     if (line.starts_with(kMistake)) child.error = line.substr(kMistake.size());
-    std::fprintf(stderr, "%s: %s\n", child.plan.name.c_str(), line.c_str());
+    log::write_line(child.plan.name + ": " + line);
     return;
   }
   if (const Result<Json> object = parse_json_object(line, "the line"); object) {
     const std::string* level = find_json_text(*object, "level");
     const std::string* message = find_json_text(*object, "message");
     if (level != nullptr && *level == "error" && message != nullptr) child.error = *message;
-    std::fprintf(stderr, "{\"child\": \"%s\", %s\n", child.plan.name.c_str(), line.c_str() + 1);
+    log::write_line("{\"child\": \"" + child.plan.name + "\", " + line.substr(1));
   } else {
     log::info(child.plan.name + ": " + line);
   }

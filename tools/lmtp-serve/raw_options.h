@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct RawOptions {
   std::string swap_space;
   std::string score_cache = "64MiB";  // kDefaultScoreCacheBytes
   std::string aici_memory = "64MiB";  // of a controller
+  std::string aici_total_memory = "2GiB";
   int aici_step_time_ms = 150;
   int aicirt_busy_wait_ms = 1;
   std::string aicirt_dialect = "auto";
@@ -47,6 +49,9 @@ struct RawOptions {
   std::string config;
   bool prints_config = false;
 };
+
+// For options that CLI11 passes as text: throws CLI11's error, which names the option.
+std::int64_t size_option(const char* option, const std::string& text, std::int64_t low);
 
 // Limits of the computation, of connections, of steps and of requests, and what concerns who
 // operates it. `raw` outlives `app`.

@@ -22,13 +22,7 @@
 #include "raw_options.h"
 
 namespace lmtp::tools {
-namespace {
 
-constexpr int kExitMistake = 2;
-constexpr const char* kModelVariable = "LMTP_DEFAULT_MODEL";
-constexpr const char* kAutoOptions[] = {"--max-models", "--unload-after", "--allow-download"};
-
-// For options that CLI11 passes as text: throws CLI11's error, which names the option.
 std::int64_t size_option(const char* option, const std::string& text, std::int64_t low) {
   const Result<std::int64_t> size = parse_size(text);
   if (!size) throw CLI::ValidationError(option, size.error().message);
@@ -38,6 +32,12 @@ std::int64_t size_option(const char* option, const std::string& text, std::int64
   }
   return *size;
 }
+
+namespace {
+
+constexpr int kExitMistake = 2;
+constexpr const char* kModelVariable = "LMTP_DEFAULT_MODEL";
+constexpr const char* kAutoOptions[] = {"--max-models", "--unload-after", "--allow-download"};
 
 // As vLLM has it: a number alone is GiB.
 std::int64_t swap_space_of(const std::string& text) {
@@ -357,8 +357,6 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.cuda) options.device = "cuda";
   finish_aici_options(raw, options);
   finish_lora_options(raw, options);
-  options.aici_limits.memory_bytes =
-      static_cast<std::size_t>(size_option("--aici-max-memory", raw.aici_memory, 1 << 20));
   options.score_cache_bytes = score_cache_of(raw.score_cache);
   if (!raw.swap_space.empty()) options.swap_bytes = swap_space_of(raw.swap_space);
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);

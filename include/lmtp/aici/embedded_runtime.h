@@ -14,8 +14,10 @@ namespace lmtp::aici {
 
 // What a controller may take. Times are of the processor, not of the clock, but for compile_time.
 struct Limits {
-  std::chrono::milliseconds compile_time{10'000};     // of a module
-  std::size_t memory_bytes = std::size_t{64} << 20;   // of a sequence's controller
+  std::chrono::milliseconds compile_time{10'000};    // of a module
+  std::size_t memory_bytes = std::size_t{64} << 20;  // of a sequence's controller
+  // All controllers have together, arguments and logs included. What is beyond it fails.
+  std::size_t total_bytes = std::size_t{2} << 30;
   std::chrono::milliseconds init_time{1000};          // up to the prompt
   std::chrono::milliseconds step_time{150};           // of each call after that
   int forks_max = 16;                                 // live sequences of a request

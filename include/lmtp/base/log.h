@@ -46,6 +46,10 @@ struct Field {
 // stays one line. JSON is valid whatever the bytes: what is not UTF-8 becomes U+FFFD.
 void write(Level level, std::string_view message, std::span<const Field> fields = {});
 
+// A line that another process has composed, as it is; but for a sink, which gets the events of this
+// one alone. Any thread.
+void write_line(std::string_view line);
+
 inline void debug(std::string_view message) { write(Level::kDebug, message); }
 inline void info(std::string_view message) { write(Level::kInfo, message); }
 inline void warning(std::string_view message) { write(Level::kWarning, message); }

@@ -19,6 +19,12 @@ namespace lmtp::wasm {
 inline constexpr std::size_t kModuleBytesMax = std::size_t{128} << 20;
 // Of wasmtime: what was serialized by another cannot be read.
 inline constexpr const char* kVersion = "50.0.1";
+// The program that compiles a module by itself, `PROGRAM MODULE COMPILED` (two files), and what it
+// says where it has done so; else what is wrong with the module, or, with kUnavailable in front,
+// with something else.
+inline constexpr const char* kCompiler = "lib/lmtp/lmtp-wasm";
+inline constexpr const char* kCompiled = "compiled";
+inline constexpr char kUnavailable = '!';
 
 class Instance;
 

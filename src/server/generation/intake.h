@@ -17,6 +17,7 @@
 #include "lmtp/aici/instance.h"
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/base/result.h"
 #include "lmtp/base/runtime.h"
 #include "lmtp/constraint/grammar_compiler.h"
@@ -25,7 +26,6 @@
 #include "lmtp/request/event.h"
 #include "lmtp/request/grammar.h"
 #include "lmtp/request/request.h"
-#include "net/memory_limit.h"
 #include "sample_text.h"
 
 namespace lmtp::server {

@@ -19,10 +19,10 @@
 
 #include "context.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/server/http.h"
 #include "message.h"
 #include "net/connection.h"
-#include "net/memory_limit.h"
 #include "net/socket.h"
 #include "net/write_queue.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/base/result.h"
-#include "net/memory_limit.h"
 
 namespace lmtp::server {
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "buffers.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/protocol/message.h"
 #include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
 #include "lmtp/server/server.h"
-#include "net/memory_limit.h"
 #include "stream_table.h"
 
 namespace lmtp::server {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "connection.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/trace/trace.h"
-#include "memory_limit.h"
 
 namespace lmtp::server {
 

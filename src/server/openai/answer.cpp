@@ -12,8 +12,8 @@
 #include "error.h"
 #include "generation/fresh.h"
 #include "lmtp/base/json_writer.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/base/text.h"
-#include "net/memory_limit.h"
 #include "token_lists.h"
 
 namespace lmtp::server {

@@ -14,11 +14,11 @@
 
 #include "error.h"
 #include "lmtp/base/json_writer.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 #include "lmtp/text/stream_text.h"
-#include "net/memory_limit.h"
 
 namespace lmtp::server {
 namespace {

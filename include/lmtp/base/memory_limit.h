@@ -1,12 +1,13 @@
-// A limit on the bytes that one kind of buffers of all connections may hold together.
+// A limit on the bytes that what is of one kind may hold together: buffers of all connections, or
+// controllers.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 
-namespace lmtp::server {
+namespace lmtp {
 
-// Owner: the server's context. Any thread.
+// Outlives its parts. Any thread.
 class MemoryLimit {
  public:
   explicit MemoryLimit(std::size_t max_bytes) : max_bytes_(max_bytes) {}
@@ -14,7 +15,7 @@ class MemoryLimit {
   std::size_t max_bytes() const { return max_bytes_; }
   bool is_half_used() const { return used_bytes_.load(std::memory_order_relaxed) > max_bytes_ / 2; }
 
-  // The bytes of one connection; its destructor gives them back. Owner: the connection. Any thread.
+  // The bytes of one, such as a connection; its destructor gives them back. Any thread.
   class Part {
    public:
     explicit Part(MemoryLimit& limit) : limit_(limit) {}
@@ -54,4 +55,4 @@ class MemoryLimit {
   std::atomic<std::size_t> used_bytes_ = 0;
 };
 
-}  // namespace lmtp::server
+}  // namespace lmtp
