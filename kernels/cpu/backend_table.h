@@ -33,7 +33,11 @@ inline Backend make_backend(const char* name) {
           .paged_attention = paged_attention,
           .sample = sample,
           .step_batch = plain::step_batch,
-          .drawn_ids = plain::drawn_ids};
+          .drawn_ids = plain::drawn_ids,
+          .route = plain::route,
+          .expert_rows = plain::expert_rows,
+          .expert_linear = plain::expert_linear,
+          .combine = combine};
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -5,6 +5,7 @@
 #include "kernels/activation.h"
 #include "kernels/draw_weight.h"
 #include "kernels/embedding.h"
+#include "kernels/experts.h"
 #include "kernels/gather.h"
 #include "kernels/norm.h"
 #include "kernels/rotary.h"
@@ -113,16 +114,68 @@ inline void rotary(Stream& stream, const RotaryArgs& args) {
   });
 }
 
+// Gate and up of the columns from c on.
+inline void load_gate_and_up(const GatedActivationArgs& args, std::int64_t row, std::int64_t c,
+                             int count, F& gate, F& up) {
+  const float* x = args.x.row(row);
+  if (args.interleaved) {
+    float gates[kLanes] = {};
+    float ups[kLanes] = {};
+    for (int i = 0; i < count; ++i) {
+      gates[i] = x[2 * (c + i)];
+      ups[i] = x[2 * (c + i) + 1];
+    }
+    gate = load(gates);
+    up = load(ups);
+  } else {
+    gate = load_first(x + c, count);
+    up = load_first(x + args.y.columns + c, count);
+  }
+  if (args.limit > 0.0F) {  // NaNs stay
+    gate = lesser_of(broadcast(args.limit), gate);
+    up = greater_of(broadcast(-args.limit), lesser_of(broadcast(args.limit), up));
+  }
+  if (args.up_added != 0.0F) up = add(up, broadcast(args.up_added));
+}
+
 inline void gated_activation(Stream& stream, const GatedActivationArgs& args) {
   const std::int64_t width = args.y.columns;
   for_rows(stream, args.x.rows, [&](std::int64_t row) {
-    const float* gate = args.x.row(row);
-    const float* up = gate + width;
     float* y = args.y.row(row);
     for (std::int64_t c = 0; c < width; c += kLanes) {
       const int count = lanes_at(c, width);
-      const F active = activate(args.activation, load_first(gate + c, count));
-      store_first(y + c, multiply(active, load_first(up + c, count)), count);
+      F gate;
+      F up;
+      load_gate_and_up(args, row, c, count, gate, up);
+      store_first(y + c, multiply(activate(args.activation, gate), up), count);
+    }
+  });
+}
+
+inline void combine(Stream& stream, const CombineArgs& args) {
+  const std::int64_t width = args.y.columns;
+  const std::int64_t top_k = args.weights.columns;
+  for_rows(stream, args.y.rows, [&](std::int64_t row) {
+    const std::int32_t* slots = args.slots + row * top_k;
+    const float* weights = args.weights.row(row);
+    F gate = broadcast(1.0F);
+    if (!args.shared_gate.empty()) {
+      const F score = broadcast(args.shared_gate.row(row)[0]);
+      gate = divide(gate, add(gate, exp(subtract(zero(), score))));
+    }
+    for (std::int64_t c = 0; c < width; c += kLanes) {
+      const int count = lanes_at(c, width);
+      F sum = zero();
+      for (std::int64_t i = 0; i < top_k; ++i) {
+        const F one = load_first(args.x.row(slots[i]) + c, count);
+        sum = multiply_add(broadcast(weights[i]), one, sum);
+      }
+      if (!args.shared.empty()) {
+        sum = multiply_add(gate, load_first(args.shared.row(row) + c, count), sum);
+      }
+      if (args.scale != 1.0F) sum = multiply(sum, broadcast(args.scale));
+      if (!args.residual.empty()) sum = add(sum, load_first(args.residual.row(row) + c, count));
+      store_first(args.y.row(row) + c, sum, count);
     }
   });
 }

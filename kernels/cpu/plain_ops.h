@@ -10,6 +10,10 @@ void pack(Stream& stream, const SourceWeight& source, const PackTarget& to);
 void fill_random(Stream& stream, const FillRandomArgs& args);
 void reserve(Stream& stream, const OpLimits& limits);
 void rotary_angles(Stream& stream, const RotaryAnglesArgs& args);
+// experts.cpp
+void route(Stream& stream, const RouteArgs& args);
+void expert_rows(Stream& stream, const ExpertRowsArgs& args);
+void expert_linear(Stream& stream, const ExpertLinearArgs& args);
 void step_batch(Stream& stream, const StepBatchArgs& args);
 void drawn_ids(Stream& stream, const DrawnIdsArgs& args);
 

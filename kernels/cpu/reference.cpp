@@ -187,8 +187,15 @@ void rotary_plain(Stream&, const RotaryArgs& args) {
 void gated_activation_plain(Stream&, const GatedActivationArgs& args) {
   for (std::int64_t row = 0; row < args.x.rows; ++row) {
     for (std::int64_t c = 0; c < args.y.columns; ++c) {
-      const double gate = static_cast<double>(args.x.row(row)[c]);
-      const double up = static_cast<double>(args.x.row(row)[args.y.columns + c]);
+      const float* x = args.x.row(row);
+      double gate = static_cast<double>(x[args.interleaved ? 2 * c : c]);
+      double up = static_cast<double>(x[args.interleaved ? 2 * c + 1 : args.y.columns + c]);
+      if (args.limit > 0.0F) {
+        const double limit = static_cast<double>(args.limit);
+        gate = gate > limit ? limit : gate;
+        up = up > limit ? limit : up < -limit ? -limit : up;
+      }
+      up += static_cast<double>(args.up_added);
       args.y.row(row)[c] = static_cast<float>(activate(args.activation, gate) * up);
     }
   }
@@ -277,6 +284,27 @@ void gather_rows_plain(Stream&, const GatherRowsArgs& args) {
   for (std::int64_t row = 0; row < args.y.rows; ++row) {
     for (std::int64_t c = 0; c < args.y.columns; ++c) {
       args.y.row(row)[c] = args.x.row(args.rows != nullptr ? args.rows[row] : row)[c];
+    }
+  }
+}
+
+void combine_plain(Stream&, const CombineArgs& args) {
+  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    const std::int32_t* slots = args.slots + row * args.weights.columns;
+    double gate = 1.0;
+    if (!args.shared_gate.empty()) {
+      gate = 1.0 / (1.0 + std::exp(-static_cast<double>(args.shared_gate.row(row)[0])));
+    }
+    for (std::int64_t c = 0; c < args.y.columns; ++c) {
+      double sum = 0.0;
+      for (std::int64_t i = 0; i < args.weights.columns; ++i) {
+        sum += static_cast<double>(args.weights.row(row)[i]) *
+               static_cast<double>(args.x.row(slots[i])[c]);
+      }
+      if (!args.shared.empty()) sum += gate * static_cast<double>(args.shared.row(row)[c]);
+      sum *= static_cast<double>(args.scale);
+      if (!args.residual.empty()) sum += static_cast<double>(args.residual.row(row)[c]);
+      args.y.row(row)[c] = static_cast<float>(sum);
     }
   }
 }
@@ -452,7 +480,11 @@ const Backend& reference_backend() {
                                        .paged_attention = paged_attention_plain,
                                        .sample = sample_plain,
                                        .step_batch = plain::step_batch,
-                                       .drawn_ids = plain::drawn_ids};
+                                       .drawn_ids = plain::drawn_ids,
+                                       .route = plain::route,
+                                       .expert_rows = plain::expert_rows,
+                                       .expert_linear = plain::expert_linear,
+                                       .combine = combine_plain};
   return kBackend;
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/stream.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -77,6 +78,17 @@ bool Stream::grow(Memory& memory, std::size_t num_bytes) {
 void* Stream::scratch(std::size_t num_bytes) {
   grow(scratch_, num_bytes);
   return scratch_.data();
+}
+
+void Stream::make_lanes() {
+  const auto count = static_cast<std::size_t>(pool_.num_threads());
+  while (lanes_.size() < count) lanes_.push_back(std::make_unique<Lane>(backend_));
+}
+
+void Stream::even_lanes() {
+  std::size_t most = 0;
+  for (const auto& lane : lanes_) most = std::max(most, lane->stream.scratch_.num_bytes());
+  for (const auto& lane : lanes_) lane->stream.scratch(most);
 }
 
 std::uint32_t* Stream::counters(std::size_t num_bytes) {

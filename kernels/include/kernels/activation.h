@@ -43,9 +43,13 @@ struct GatedActivationArgs {
   Matrix<const float> x;  // [m, 2 * width] f32: gate | up
   Activation activation = Activation::kSilu;
   Matrix<float> y;  // [m, width] f32; may be the first half of x
+  // On a CPU alone, as gpt-oss has it.
+  bool interleaved = false;  // x: a gate and an up in turn
+  float limit = 0.0F;        // gate is at most that, up within [-limit, limit]; 0: none
+  float up_added = 0.0F;     // to up, after the limit
 };
 
-// y = activation(gate) * up (Shazeer 2020).
+// y = activation(gate) * (up + up_added) (Shazeer 2020).
 void gated_activation(Stream& stream, const GatedActivationArgs& args);
 
 // x = activation(x), in place, with the bits that a linear's own activation gives.

@@ -10,6 +10,7 @@
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
+#include "kernels/experts.h"
 #include "kernels/gather.h"
 #include "kernels/linear.h"
 #include "kernels/lora.h"
@@ -68,6 +69,11 @@ struct Backend {
   void (*sample)(Stream&, const SampleArgs&);
   void (*step_batch)(Stream&, const StepBatchArgs&);
   void (*drawn_ids)(Stream&, const DrawnIdsArgs&);
+  // Mixtures of experts have these; null on a device.
+  void (*route)(Stream&, const RouteArgs&) = nullptr;
+  void (*expert_rows)(Stream&, const ExpertRowsArgs&) = nullptr;
+  void (*expert_linear)(Stream&, const ExpertLinearArgs&) = nullptr;
+  void (*combine)(Stream&, const CombineArgs&) = nullptr;
 };
 
 // The fastest that this processor can run. Any thread.

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "kernels/memory.h"
 #include "kernels/worker_pool.h"
@@ -55,10 +57,19 @@ class Stream {
   // At least num_bytes for what blocks of a launch count, where the ops run: zeros before each
   // launch, which leaves zeros behind. Address and growth as of scratch().
   std::uint32_t* counters(std::size_t num_bytes);
+  // Streams of one thread each on this one's host backend, one for a worker, for ops that run
+  // others in their tasks. make_lanes() makes those that are missing; even_lanes() brings the
+  // scratch memory of all to that of the largest, so that it does not matter to later steps which
+  // worker took which task. lane(): any worker, within a region. REQUIRES: a CPU's backend.
+  void make_lanes();
+  Stream& lane(int worker);
+  void even_lanes();
   // How often either was reallocated: graphs captured before have the old address.
   std::int64_t num_scratch_moves() const { return num_scratch_moves_; }
 
  private:
+  struct Lane;
+
   void release();
   // Whether `memory` had to be replaced by so much, contents undefined.
   bool grow(Memory& memory, std::size_t num_bytes);
@@ -71,6 +82,16 @@ class Stream {
   Memory counters_;
   std::int64_t num_scratch_moves_ = 0;
   std::array<void*, kNumMarks> marks_{};  // events
+  std::vector<std::unique_ptr<Lane>> lanes_;
 };
+
+struct Stream::Lane {
+  explicit Lane(const Backend& backend) : stream(backend, pool) {}
+
+  WorkerPool pool{1};
+  Stream stream;
+};
+
+inline Stream& Stream::lane(int worker) { return lanes_[static_cast<std::size_t>(worker)]->stream; }
 
 }  // namespace lmtp::kernels
