@@ -35,8 +35,9 @@ Result<void> check_int8_inputs(const AgentOptions& options) {
   if (!are_all && options.weight_type != kernels::WeightType::kInt4) return {};
   std::int64_t most = config.hidden_size;
   if (are_all) {
-    most = std::max<std::int64_t>(
-        {most, config.mlp_size, std::int64_t{config.num_heads} * config.head_dim});
+    most = std::max<std::int64_t>({most, config.mlp_size, config.experts.size,
+                                   config.experts.shared_size,
+                                   std::int64_t{config.num_heads} * config.head_dim});
   }
   if (most <= kernels::kInt8InputsMax) return {};
   return Error{ErrorCode::kInvalid,
@@ -59,6 +60,11 @@ Result<std::int64_t> count_weights(const AgentOptions& options) {
                  "this model's heads have " + std::to_string(options.config.head_dim) +
                      " dimensions, and the CUDA kernels take " +
                      std::to_string(kernels::kDeviceHeadDimMax) + " at most; serve it on the CPU"};
+  }
+  if (options.cuda_device && options.config.experts.count > 0) {
+    return Error{ErrorCode::kInvalid,
+                 "this model is a mixture of experts, which the CUDA kernels do not compute; a CPU "
+                 "is needed: serve it on the CPU"};
   }
   if (const auto share = model::rank_config(options.config, options.num_ranks); !share.ok()) {
     return Error{share.error().code, "--tensor-parallel-size: " + share.error().message};
@@ -96,10 +102,11 @@ std::map<std::string, MatrixShare> matrix_shares(const model::ModelConfig& confi
   if (num_ranks == 1) return shares;
   model::ModelConfig own = model::rank_config(config, num_ranks).value();
   own.kv_copies = 1;  // described as a model by itself
-  const auto linears = model::describe_linears(own);
-  for (const model::WeightStack& stack : linears.value()) {
+  const auto divided = model::describe_divided(own);
+  for (const model::WeightStack& stack : divided.value()) {
     for (const model::WeightPart& part : stack.parts) {
-      shares[part.name + ".weight"] = {stack.split, part.n() * stack.k};
+      const std::int64_t slices = std::max<std::int64_t>(part.num_slices, 1);
+      shares[part.name] = {stack.split, part.n() * stack.k * slices};
     }
   }
   return shares;
@@ -339,7 +346,7 @@ kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks) {
   }
   return {.weight_type = options.weight_type,
           .rows = options.batch.max_tokens,
-          .inputs = std::max({config.hidden_size, config.mlp_size,
+          .inputs = std::max({config.hidden_size, config.mlp_size, config.experts.size,
                               config.num_heads * config.head_dim, config.embedding_size}),
           .may_have_codes = may_have_codes(options),
           .kv_type = kv_type(options),

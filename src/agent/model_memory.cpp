@@ -49,7 +49,8 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   const std::int64_t weights = count_weight_bytes(options);
   // A step's results: the residual, queries, keys and values, the MLP twice.
   const std::int64_t floats_per_token =
-      std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;
+      std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size +
+      options.config.experts.floats_per_token(options.config.hidden_size);
   const std::int64_t workspace = floats_per_token * options.batch.max_tokens * kFloat +
                                  (options.cuda_device ? device_workspace_bytes(options) : 0);
   memory.weights_bytes =

@@ -129,7 +129,8 @@ class DecoderLM : public CausalLM {
   // What a Linear takes for inputs that it puts in another order.
   std::int64_t ordered_inputs() const {
     if (!config_.quantization.ordered) return 0;
-    return std::max({config_.hidden_size, config_.mlp_size, config_.num_heads * config_.head_dim});
+    return std::max({config_.hidden_size, config_.mlp_size, config_.experts.shared_size,
+                     config_.num_heads * config_.head_dim});
   }
 
   kernels::Matrix<const float> position_table() const {

@@ -54,10 +54,11 @@ class HostStore : public WeightStore {
     PackedWeight weight;
     // A head in 4 bits would cost more than it saves: each of its errors is one of the logits.
     const bool is_wide = type_ == kernels::WeightType::kInt4 && source.is_table;
-    const kernels::PackTarget target = allocate(
-        source.n, source.k,
-        is_wide ? kernels::WeightType::kInt8 : kernels::kept_type(type_, source.type, source.k), {},
-        weight);
+    const kernels::WeightType wanted = source.is_router ? kernels::WeightType::kF32
+                                       : is_wide        ? kernels::WeightType::kInt8
+                                                        : type_;
+    const kernels::PackTarget target =
+        allocate(source.n, source.k, kernels::kept_type(wanted, source.type, source.k), {}, weight);
     const bool by_outputs = source.order == kernels::WeightOrder::kOutputsByInputs;
     RowsOfWeight rows(source,
                       static_cast<std::size_t>((by_outputs ? source.k : source.n) *

@@ -190,6 +190,11 @@ class Reading {
       const bool is_there = std::ranges::any_of(linears_, [&](const WeightStack& linear) {
         return std::ranges::find(linear.parts, name, &WeightPart::name) != linear.parts.end();
       });
+      if (model_.experts.count > 0 && name.find(".experts") != std::string::npos) {
+        return broken(tensor,
+                      "adapters of experts are not served: only those of attention and of what is "
+                      "dense are allowed");
+      }
       return broken(tensor,
                     is_there ? "is there, and target_modules does not name its layer"
                              : "a " + model_.model_type +

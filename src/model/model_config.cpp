@@ -121,6 +121,21 @@ std::optional<ConfigReader> find_text_config(ConfigReader& json) {
   return text;
 }
 
+void check_experts(ConfigReader& json, ModelConfig& config) {
+  const auto is_sparse = [](const LayerSpec& layer) { return layer.sparse; };
+  const std::int64_t sparse = std::ranges::count_if(config.layers, is_sparse);
+  if (sparse == 0) config.experts = {};
+  if (sparse == config.num_layers) config.mlp_size = 0;
+  if (sparse * config.experts.count > kExpertsOfLayersMax) {
+    json.refuse("the layers have together " + std::to_string(sparse * config.experts.count) +
+                " experts; allowed are " + std::to_string(kExpertsOfLayersMax));
+  }
+  if (config.experts.floats_per_token(config.hidden_size) > kExpertFloatsMax) {
+    json.refuse("the experts of a token have together more than " +
+                std::to_string(kExpertFloatsMax) + " numbers between them; allowed are so many");
+  }
+}
+
 Result<ModelConfig> parse_config(ConfigReader& json) {
   ModelConfig config;
   config.model_type = json.text("model_type", "");
@@ -159,6 +174,7 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
     json.refuse("the queries, keys and values of all layers have together more than " +
                 std::to_string(kAttentionRowsMax) + " dimensions; allowed are so many");
   }
+  check_experts(json, config);
   if (json.error().has_value()) return *json.error();
   config.notes = json.notes();
   return config;
@@ -248,11 +264,20 @@ bool can_divide(const ModelConfig& config, int num_ranks) {
     return false;
   }
   return config.num_heads % num_ranks == 0 && config.qkv_parts % num_ranks == 0 &&
-         config.mlp_size % num_ranks == 0 &&
+         config.mlp_size % num_ranks == 0 && config.experts.size % num_ranks == 0 &&
+         config.experts.shared_size % num_ranks == 0 &&
          (kv_heads % num_ranks == 0 || num_ranks % kv_heads == 0);
 }
 
 }  // namespace
+
+std::int64_t ExpertsConfig::floats_per_token(std::int64_t hidden_size) const {
+  if (count == 0) return 0;
+  // Scores and offsets; the slots with their numbers; what the shared expert gives.
+  const std::int64_t of_slot = hidden_size + 2 * std::int64_t{size} + 4;
+  return 2 * std::int64_t{count} + 2 + routing.top_k * of_slot +
+         (shared_size > 0 ? hidden_size + 2 * std::int64_t{shared_size} + 1 : 0);
+}
 
 Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
   LMTP_CHECK(num_ranks >= 1 && num_ranks <= kRanksMax, num_ranks);
@@ -261,11 +286,16 @@ Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
     for (int count = 1; count <= std::min(config.num_heads, kRanksMax); ++count) {
       if (can_divide(config, count)) possible += (count == 1 ? "" : ", ") + std::to_string(count);
     }
-    return Error{ErrorCode::kInvalid,
-                 "this model cannot be divided among " + std::to_string(num_ranks) +
-                     " ranks: " + std::to_string(config.num_heads) + " heads, " +
-                     std::to_string(config.num_kv_heads) + " KV heads and an MLP of " +
-                     std::to_string(config.mlp_size) + " allow " + possible};
+    std::string mlps = config.mlp_size > 0 ? "an MLP of " + std::to_string(config.mlp_size) : "";
+    for (const int size : {config.experts.size, config.experts.shared_size}) {
+      if (size == 0) continue;
+      mlps += (mlps.empty() ? "" : ", ") + std::string("experts of ") + std::to_string(size);
+    }
+    return Error{ErrorCode::kInvalid, "this model cannot be divided among " +
+                                          std::to_string(num_ranks) +
+                                          " ranks: " + std::to_string(config.num_heads) +
+                                          " heads, " + std::to_string(config.num_kv_heads) +
+                                          " KV heads and " + mlps + " allow " + possible};
   }
   if (config.vocab_size < num_ranks) {
     return Error{ErrorCode::kInvalid, "a vocabulary of " + std::to_string(config.vocab_size) +
@@ -276,6 +306,8 @@ Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
   if (num_ranks > config.num_kv_heads) config.kv_copies = num_ranks / config.num_kv_heads;
   config.num_kv_heads = std::max(1, config.num_kv_heads / num_ranks);
   config.mlp_size /= num_ranks;
+  config.experts.size /= num_ranks;
+  config.experts.shared_size /= num_ranks;
   config.qkv_parts /= num_ranks;
   return config;
 }

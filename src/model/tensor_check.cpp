@@ -35,6 +35,9 @@ class AskingSource : public TensorSource {
     asked.insert(spec.name);
     return SourceTensor{.type = tensor->type, .read = nullptr};
   }
+  std::optional<StoredTensor> stored(const std::string& name) const override {
+    return source_.stored(name);
+  }
 
   std::set<std::string> asked;
   std::string first;

@@ -40,6 +40,11 @@ struct Range {
   std::int64_t count = 0;
 };
 
+// Elements of a tensor before those of the part.
+std::int64_t first_of(const TensorSpec& spec, const WeightPart& part) {
+  return part.num_slices == 0 ? 0 : spec.num_elements() / part.num_slices * part.slice;
+}
+
 // Ranks that have the same share of a section.
 int copies_of(const WeightPart& part, std::size_t section) {
   return part.copies.empty() ? 1 : part.copies[section];
@@ -131,6 +136,10 @@ class StackedCodes : public kernels::CodeRows {
   FirstError error_;
 };
 
+bool has_slices(const WeightStack& stack) {
+  return std::ranges::any_of(stack.parts, [](const WeightPart& p) { return p.num_slices > 0; });
+}
+
 // How both can be packed as one; empty: they cannot.
 std::optional<CodedWeight> common_packing(const CodedWeight& a, const CodedWeight& b) {
   CodedWeight both = a;
@@ -193,7 +202,13 @@ bool WeightLoader::find_prefix(const std::string& name, const std::string& fallb
 int WeightLoader::add_linear(const WeightStack& stack) {
   linears_.push_back(stack);
   for (WeightPart& part : linears_.back().parts) part.name.insert(0, prefix_);
+  divide(stack, ".weight");
   return static_cast<int>(linears_.size()) - 1;
+}
+
+void WeightLoader::divide(const WeightStack& stack, const char* leaf) {
+  divided_.push_back(stack);
+  for (WeightPart& part : divided_.back().parts) part.name = prefix_ + part.name + leaf;
 }
 
 std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
@@ -207,8 +222,12 @@ std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
   return *tensor;
 }
 
-void WeightLoader::count(const TensorSpec& spec) {
-  num_elements_ += spec.num_elements();
+void WeightLoader::count(const TensorSpec& spec, const WeightPart& part) {
+  count(spec.num_elements() / std::max<std::int64_t>(part.num_slices, 1));
+}
+
+void WeightLoader::count(std::int64_t num_elements) {
+  num_elements_ += num_elements;
   if (!progress_ || expected_elements_ <= 0) return;
   const auto percent =
       static_cast<int>(std::min<std::int64_t>(100, num_elements_ * 100 / expected_elements_));
@@ -222,10 +241,15 @@ void WeightLoader::count(const TensorSpec& spec) {
 
 TensorSpec WeightLoader::spec_of(const WeightStack& stack, const WeightPart& part) const {
   const std::int64_t n = outputs_of_all(stack, part, shard_);
-  if (stack.k == 0) return {prefix_ + part.name, {n}, stack.init};
-  const std::int64_t k = stack.k * (stack.split == Split::kInputs ? shard_.count : 1);
-  const bool outputs_first = stack.order == kernels::WeightOrder::kOutputsByInputs;
-  return {prefix_ + part.name, outputs_first ? std::vector{n, k} : std::vector{k, n}, stack.init};
+  std::vector<std::int64_t> shape;
+  if (part.num_slices > 0) shape.push_back(part.num_slices);
+  shape.push_back(n);
+  if (stack.k > 0) {
+    const std::int64_t k = stack.k * (stack.split == Split::kInputs ? shard_.count : 1);
+    const bool outputs_first = stack.order == kernels::WeightOrder::kOutputsByInputs;
+    shape.insert(outputs_first ? shape.end() : shape.end() - 1, k);
+  }
+  return {prefix_ + part.name, std::move(shape), stack.init};
 }
 
 std::vector<SourceTensor> WeightLoader::fetch_all(const std::vector<TensorSpec>& specs) {
@@ -248,7 +272,9 @@ std::vector<SourceTensor> WeightLoader::fetch_all(const std::vector<TensorSpec>&
 std::optional<PackedWeight> WeightLoader::packed_random(const WeightStack& stack,
                                                         const std::vector<TensorSpec>& specs) {
   const bool is_whole = (stack.split == Split::kNone && stack.num_rows == 0) || shard_.count == 1;
-  if (!is_whole || !stack.permutation.empty()) return std::nullopt;
+  if (!is_whole || !stack.permutation.empty() || stack.is_router || has_slices(stack)) {
+    return std::nullopt;
+  }
   RandomWeight source{
       .parts = {}, .order = stack.order, .n = stack.n(), .k = stack.k, .is_table = stack.is_table};
   for (const TensorSpec& spec : specs) {
@@ -264,6 +290,7 @@ std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
   std::vector<std::shared_ptr<CodedMatrix>> matrices;  // live until all is packed
   std::vector<StackedCodes::Output> outputs;
   std::optional<CodedWeight> weight;
+  if (has_slices(stack)) return std::nullopt;
   // A rank's share of the inputs may begin within a group.
   bool fits = stack.order == kernels::WeightOrder::kOutputsByInputs &&
               (stack.split != Split::kInputs || shard_.count == 1);
@@ -281,7 +308,7 @@ std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
     fits = fits && packing->has_value();
     if (!fits) continue;
     weight = weight.has_value() ? common_packing(*weight, **packing) : *packing;
-    fits = weight.has_value();
+    fits = weight.has_value() && (weight->inputs.empty() || !stack.in_order);
     for (const Range& range : outputs_of(stack, stack.parts[i], shard_)) {
       for (std::int64_t row = range.first; row < range.first + range.count; ++row) {
         outputs.push_back({matrix->get(), row});
@@ -317,15 +344,16 @@ std::vector<StoredWeight::Run> WeightLoader::runs_of(
     const std::vector<Range> outputs = outputs_of(stack, stack.parts[i], shard_);
     const TensorSpec spec = spec_of(stack, stack.parts[i]);
     const std::int64_t row_size = spec.shape.back();
+    const std::int64_t base = first_of(spec, stack.parts[i]);
     if (stack.order == kernels::WeightOrder::kOutputsByInputs) {
       for (const Range& range : outputs) {
         for (std::int64_t row = range.first; row < range.first + range.count; ++row) {
-          add(row * row_size + first_input, stack.k);
+          add(base + row * row_size + first_input, stack.k);
         }
       }
     } else {
       for (std::int64_t row = first_input; row < first_input + stack.k; ++row) {
-        for (const Range& range : outputs) add(row * row_size + range.first, range.count);
+        for (const Range& range : outputs) add(base + row * row_size + range.first, range.count);
       }
     }
   }
@@ -353,14 +381,15 @@ PackedWeight WeightLoader::packed(const WeightStack& stack) {
                                .order = stored.order,
                                .n = stack.n(),
                                .k = stack.k,
-                               .is_table = stack.is_table});
+                               .is_table = stack.is_table,
+                               .is_router = stack.is_router});
     if (!packed.ok()) {
       error_ = packed.error();
       return {};
     }
     weight = std::move(*packed);
   }
-  for (const TensorSpec& spec : specs) count(spec);
+  for (std::size_t i = 0; i < specs.size(); ++i) count(specs[i], stack.parts[i]);
   return std::move(*weight);
 }
 
@@ -391,9 +420,9 @@ PlainWeight WeightLoader::plain(const WeightStack& stack) {
     const auto tensor = fetch(spec);
     if (!tensor.has_value()) continue;
     for (const Range& range : outputs_of(stack, part, shard_)) {
-      read(*tensor, range.first, range.count, values);
+      read(*tensor, first_of(spec, part) + range.first, range.count, values);
     }
-    if (!error_.has_value()) count(spec);
+    if (!error_.has_value()) count(spec, part);
   }
   if (error_.has_value() || values.empty()) return {};
   return store_.keep(stack.permutation.empty() ? values : reordered(values, stack.permutation));
@@ -408,7 +437,7 @@ std::vector<float> WeightLoader::numbers(const std::string& name, std::vector<st
   values.reserve(static_cast<std::size_t>(spec.num_elements()));
   read(*tensor, 0, spec.num_elements(), values);
   if (error_.has_value()) return {};
-  count(spec);
+  count(spec.num_elements());
   return values;
 }
 

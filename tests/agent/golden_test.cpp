@@ -89,6 +89,20 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
                                            "nemotron", "gpt-bigcode", "apertus", "hunyuan",
                                            "falcon", "codegen"));
 
+class ExpertsGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(ExpertsGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
+  const auto& [name, num_ranks] = GetParam();
+  const std::string folder = testing::source_dir() + "/tests/goldens/experts/" + name;
+  check_file(folder, folder + "/golden.json", num_ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Experts, ExpertsGoldenTest,
+                         ::testing::Combine(::testing::Values("qwen3-moe", "mixtral", "olmoe",
+                                                              "granitemoe", "qwen2-moe", "gpt-oss",
+                                                              "glm4-moe", "ernie4-5-moe"),
+                                            ::testing::Values(1, 2)));
+
 // Keys and values of fewer bits than the weights' float32: how far a log probability may be from
 // transformers'. What they draw may differ, so that all is scored.
 class KvTypeGoldenTest

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a tiny random checkpoint of every architecture under tests/goldens/families/, by the
-classes of `transformers` themselves; the same bytes on every run with the same versions. Those
-under tests/goldens/ranks/ have 8 heads, so that 2 and 4 ranks can divide them; two of them have
-fewer KV heads than that.
+"""Writes a tiny random checkpoint of every architecture under tests/goldens/families/, mixtures of
+experts under tests/goldens/experts/, by the classes of `transformers` themselves; the same bytes on
+every run with the same versions. Those under tests/goldens/ranks/ have 8 heads, so that 2 and 4
+ranks can divide them; two of them have fewer KV heads than that.
 
     make_family_checkpoints.py [NAME...]          (all of them without a name)
 
@@ -111,6 +111,45 @@ NEWER_SHAPES = {
         n_inner=60, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
     )),
 }  # fmt: skip
+# Mixtures of experts, each with another router, or another way to store what it has.
+EXPERT_SHAPES = {
+    # Also of tests/numerics: 4 ranks can divide it.
+    "qwen3-moe": ("Qwen3Moe", GATED | dict(
+        hidden_size=32, num_attention_heads=8, head_dim=12, moe_intermediate_size=20,
+        num_experts=6, num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[1],
+        attention_bias=True,
+    )),
+    "mixtral": ("Mixtral", GATED | dict(
+        intermediate_size=28, num_local_experts=5, sliding_window=30,
+    )),
+    "olmoe": ("Olmoe", GATED | dict(
+        intermediate_size=20, num_experts=7, num_experts_per_tok=3, attention_bias=True,
+    )),
+    "granitemoe": ("GraniteMoe", GATED | dict(
+        intermediate_size=20, num_local_experts=6, num_experts_per_tok=3, attention_bias=True,
+        embedding_multiplier=3.0, logits_scaling=0.7, residual_multiplier=0.6,
+        attention_multiplier=0.3,
+    )),
+    "qwen2-moe": ("Qwen2Moe", GATED | dict(
+        num_hidden_layers=4, moe_intermediate_size=20, shared_expert_intermediate_size=28,
+        num_experts=6, num_experts_per_tok=2, decoder_sparse_step=2,
+    )),
+    "gpt-oss": ("GptOss", GATED | dict(
+        head_dim=8, intermediate_size=20, num_local_experts=6, num_experts_per_tok=3,
+        sliding_window=24, rope_scaling=dict(
+            rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=1.0, truncate=False,
+            original_max_position_embeddings=40,
+        ),
+    )),
+    "glm4-moe": ("Glm4Moe", GATED | dict(
+        head_dim=12, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=2,
+        n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=1.7, use_qk_norm=True,
+        attention_bias=True,
+    )),
+    "ernie4-5-moe": ("Ernie4_5_Moe", GATED | dict(
+        moe_intermediate_size=20, moe_num_experts=6, moe_k=2, use_bias=True,
+    )),
+}  # fmt: skip
 # In bfloat16, since they are many. An MLP of 44 is no whole number of panels, for any rank.
 EIGHT_HEADS = dict(
     vocab_size=67, hidden_size=32, num_hidden_layers=2, num_attention_heads=8,
@@ -159,8 +198,14 @@ def draw(model, seed):
                 p.copy_(normal(p))  # signs at random, else a tied token's best next is itself
             else:
                 p.copy_(float(around_one) + 0.2 * normal(p))
-        elif p.ndim == 1:
+        elif p.ndim == 1 and not name.endswith("sinks"):
             p.copy_(0.2 * normal(p))
+        elif name.endswith("sinks"):
+            p.copy_(normal(p))
+        elif name.endswith("e_score_correction_bias"):
+            p.copy_(0.1 * normal(p))
+        elif "GptOss" in type(model).__name__ and name.endswith("gate_up_proj"):
+            p.copy_(normal(p) * 5 / p.shape[1] ** 0.5)  # so that the limits count
         elif "embed" in name or "lm_head" in name:
             # Gemma's are scaled up, and logits at the soft cap would all be the same.
             p.copy_((0.5 if around_one else 0.2) * normal(p))
@@ -169,16 +214,19 @@ def draw(model, seed):
     for name, buffer in model.named_buffers():
         if name.endswith("act_fn.beta"):
             buffer.copy_(0.5 + 0.2 * normal(buffer))
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.1 * normal(buffer))
 
 
 def write(name, seed):
     is_divided = name in RANK_SHAPES
-    family, options = (SHAPES | RANK_SHAPES | NEWER_SHAPES)[name]
+    family, options = (SHAPES | RANK_SHAPES | NEWER_SHAPES | EXPERT_SHAPES)[name]
     config = getattr(transformers, family + "Config")(**options)
     head = "LMHeadModel" if family == "GPT2" else "ForCausalLM"
     model = getattr(transformers, family.replace("Text", "") + head)(config).eval()
     draw(model, seed)
-    folder = HERE / name if is_divided else HERE / "families" / name
+    kind = "experts" if name in EXPERT_SHAPES else "families"
+    folder = HERE / name if is_divided else HERE / kind / name
     (model.bfloat16() if is_divided else model.float()).save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)
     generation = {"bos_token_id": 1, "eos_token_id": options["eos_token_id"]}
@@ -188,7 +236,7 @@ def write(name, seed):
 
 def main():
     torch.set_grad_enabled(False)
-    for seed, name in enumerate([*SHAPES, *RANK_SHAPES, *NEWER_SHAPES]):
+    for seed, name in enumerate([*SHAPES, *RANK_SHAPES, *NEWER_SHAPES, *EXPERT_SHAPES]):
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             write(name, 100 + seed)
 

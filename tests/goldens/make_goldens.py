@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/goldens/<name>.json: what `transformers` gives, in float32 on a processor, for every
 tiny checkpoint (checkpoints/: GPT-2; families/: the other architectures; ranks/: for several
-ranks) and for models/demo.
+ranks; experts/: mixtures of experts) and for models/demo.
 
     make_goldens.py [NAME...]          (all of them without a name)
 
@@ -61,6 +61,12 @@ class Reference:
             for dtype in (torch.float32, torch.float64)
         )
         config = json.loads((folder / "config.json").read_text())
+        for part in self.f64.modules():
+            family = type(part).__name__
+            if family == "Ernie4_5_MoeSparseMoeBlock":
+                part.gate.float()  # as its input is
+            elif family == "Glm4MoeTopkRouter":
+                part.register_forward_hook(lambda _, inputs, out: (out[0], out[1].double()))
         generation = json.loads((folder / "generation_config.json").read_text())
         eos = generation.get("eos_token_id", config.get("eos_token_id"))
         self.eos = eos if isinstance(eos, list) else [eos]
@@ -250,7 +256,8 @@ def main():
     # Later ones last: seeds are counted.
     by_age = lambda f: (f.name.endswith("-kv"), f.name)
     ranks = {f"ranks/{f.name}": f for f in sorted((HERE / "ranks").iterdir(), key=by_age)}
-    for seed, name in enumerate([*sorted(folders), *ranks]):
+    experts = {f"experts/{f.name}": f for f in sorted((HERE / "experts").iterdir())}
+    for seed, name in enumerate([*sorted(folders), *ranks, *experts]):
         if len(sys.argv) > 1 and name not in sys.argv[1:]:
             continue
         texts = ()
@@ -258,9 +265,10 @@ def main():
             tokenizer = AutoTokenizer.from_pretrained(DEMO)
             texts = [tokenizer.encode(t) for t in DEMO_PROMPTS]
         cases = []
-        folder = folders[name] if name in folders else ranks[name]
+        folder = (folders | ranks | experts)[name]
         ref = Reference(folder)
-        draws = {"families": family_cases_of, "ranks": rank_cases_of}.get(name.split("/")[0])
+        kinds = {"families": family_cases_of, "experts": family_cases_of, "ranks": rank_cases_of}
+        draws = kinds.get(name.split("/")[0])
         for case in draws(ref, seed) if draws else cases_of(ref, seed, texts):
             report(name, case)
             cases.append(case)

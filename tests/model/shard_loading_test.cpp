@@ -115,6 +115,24 @@ TEST(ShardLoadingTest, OfStackedTensorsEachIsDividedByItself) {
   }
 }
 
+TEST(ShardLoadingTest, OfOneTensorOfAllExpertsOneIsRead) {
+  WeightStack stack{.parts = {{.name = "up1", .sections = {1, 1}, .num_slices = 3, .slice = 2}},
+                    .k = 2,
+                    .split = Split::kOutputs};
+  const Share second = load(stack, {1, 2});
+  EXPECT_EQ(second.rows, (Rows{{1018, 1019}, {1022, 1023}}));
+  EXPECT_EQ(second.bias, (std::vector<float>{1009, 1011}));
+  EXPECT_EQ(second.shapes.at("up1.weight"), (Shape{3, 4, 2}));
+  EXPECT_EQ(second.shapes.at("up1.bias"), (Shape{3, 4}));
+  EXPECT_EQ(second.num_read, 4 + 2);
+  stack.parts[0].sections = {2};
+  stack.split = Split::kInputs;
+  stack.order = WeightOrder::kInputsByOutputs;
+  const Share first = load(stack, {0, 2});
+  EXPECT_EQ(first.rows, (Rows{{1016, 1018}, {1017, 1019}}));
+  EXPECT_EQ(first.shapes.at("up1.weight"), (Shape{3, 4, 2}));
+}
+
 TEST(ShardLoadingTest, OfOneTensorEachSectionIsDividedByItself) {
   const WeightStack stack{.parts = {{"qkv1", {2, 1, 1}}}, .k = 1, .split = Split::kOutputs};
   EXPECT_EQ(load(stack, {0, 2}).rows, (Rows{{1000}, {1001}, {1004}, {1006}}));
@@ -228,11 +246,12 @@ INSTANTIATE_TEST_SUITE_P(Families, ModelShareTest, ::testing::ValuesIn(testing::
 // rank.
 TEST_P(ModelShareTest, ARankReadsItsShareAlone) {
   const std::vector<std::string> by_outputs = {
-      "c_attn",  "c_fc", "q_proj",   "k_proj",          "v_proj",        "qkv_proj", "gate_proj",
-      "up_proj", "fc1",  "gate_up_", "query_key_value", "dense_h_to_4h", "fc_in"};
-  const std::vector<std::string> by_inputs = {"c_proj",          "o_proj",       "down_proj",
-                                              "out_proj",        "fc2",          "fc_out",
-                                              "attention.dense", "dense_4h_to_h"};
+      "c_attn",          "c_fc",          "q_proj",  "k_proj", "v_proj",
+      "qkv_proj",        "gate_proj",     "up_proj", "fc1",    "gate_up_",
+      "query_key_value", "dense_h_to_4h", "fc_in",   "sinks",  "input_linear"};
+  const std::vector<std::string> by_inputs = {"c_proj",          "o_proj",        "down_proj",
+                                              "out_proj",        "fc2",           "fc_out",
+                                              "attention.dense", "dense_4h_to_h", "output_linear"};
   const auto config = testing::config_of(GetParam());
   for (const int num_ranks : {1, 2, 4}) {
     model::LocalRanks ranks(num_ranks);
@@ -243,7 +262,7 @@ TEST_P(ModelShareTest, ARankReadsItsShareAlone) {
       std::int64_t num_divided = 0;
       for (const auto& [name, bytes] : whole) {
         SCOPED_TRACE(name);
-        const bool is_bias = name.ends_with(".bias");
+        const bool is_bias = name.ends_with(".bias") || name.ends_with("_bias");
         const bool is_table =
             has_any(name, {"wte", "embed_tokens", "embed_in", "embed_out", "word_emb", "head"});
         if (name.find("project_") == std::string::npos && has_any(name, by_inputs)) {

@@ -85,6 +85,30 @@ inline constexpr TinyFamily kTinyFamilies[] = {
     {"falcon", R"({"model_type": "falcon", "vocab_size": 97, "max_position_embeddings": 64,
       "hidden_size": 64, "ffn_hidden_size": 100, "num_hidden_layers": 2, "bias": true,
       "num_attention_heads": 8, "num_kv_heads": 4, "new_decoder_architecture": true})"},
+    // Experts: beside a dense layer; with a shared one and its gate; out of groups by a bias; as
+    // one tensor with gate and up in turn, biases and sinks; as one tensor, and a scale.
+    {"qwen3_moe", R"({"model_type": "qwen3_moe", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 3,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "num_experts": 6,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 36, "mlp_only_layers": [1]})"},
+    {"qwen2_moe", R"({"model_type": "qwen2_moe", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8,
+      "num_key_value_heads": 4, "num_experts": 5, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 36, "shared_expert_intermediate_size": 100})"},
+    {"glm4_moe", R"({"model_type": "glm4_moe", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 3, "head_dim": 8,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "n_routed_experts": 8,
+      "num_experts_per_tok": 3, "moe_intermediate_size": 36, "n_group": 4, "topk_group": 2,
+      "routed_scaling_factor": 1.5})"},
+    {"gpt_oss", R"({"model_type": "gpt_oss", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "intermediate_size": 36, "num_hidden_layers": 2, "head_dim": 8,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "num_local_experts": 5,
+      "num_experts_per_tok": 3, "sliding_window": 12,
+      "rope_scaling": {"rope_type": "linear", "factor": 2.0}})"},
+    {"granitemoe", R"({"model_type": "granitemoe", "vocab_size": 97,
+      "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 36,
+      "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
+      "num_local_experts": 5, "residual_multiplier": 0.4})"},
 };
 
 inline model::ModelConfig config_of(const TinyFamily& family) {

@@ -54,6 +54,9 @@ Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config);
 // The linear layers that adapters may add to, by their numbers: WeightLoader::linears().
 Result<std::vector<WeightStack>> describe_linears(const ModelConfig& config);
 
+// All matrices of layers that ranks divide, with the names of their tensors.
+Result<std::vector<WeightStack>> describe_divided(const ModelConfig& config);
+
 // Requests the same tensors from a source without data; returns its first error, if any.
 Result<void> request_tensors(const ModelConfig& config, TensorSource& source);
 

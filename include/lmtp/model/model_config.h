@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/experts.h"
 #include "kernels/linear.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/model_source.h"
@@ -40,6 +41,25 @@ enum class QueryKeyNorm : std::uint8_t {
   kTurnedHead,  // each head, once it has turned
 };
 
+// The MLP of the sparse layers, which is several experts (kernels/experts.h).
+struct ExpertsConfig {
+  int count = 0;                 // in a layer; 0: no layer is sparse
+  int size = 0;                  // of an expert's middle, between up and down
+  int shared_size = 0;           // of the expert that every token goes to; 0: there is none
+  bool shared_is_gated = false;  // it counts the sigmoid of a score
+  kernels::Routing routing;
+  bool choice_bias = false;  // a number an expert for the choice alone
+  bool router_bias = false;
+  bool biases = false;  // of the experts' matrices
+  // As kernels::GatedActivationArgs.
+  bool interleaved = false;
+  float limit = 0.0F;
+  float up_added = 0.0F;
+
+  // What a step needs for each of its tokens.
+  std::int64_t floats_per_token(std::int64_t hidden_size) const;
+};
+
 // One layer of a decoder.
 struct LayerSpec {
   int window = 0;                   // tokens that attention sees; 0: all before
@@ -57,6 +77,8 @@ struct LayerSpec {
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
+  bool sparse = false;  // the MLP is ModelConfig::experts
+  bool sinks = false;   // a score of each head's own, as kernels::AttentionArgs::sinks
 };
 
 // Fields that an architecture does not use keep their defaults.
@@ -77,7 +99,8 @@ struct ModelConfig {
   // which ranks have whole ones. 0: of one, which ranks divide in itself.
   int qkv_parts = 0;
   int head_dim = 0;
-  int mlp_size = 0;
+  int mlp_size = 0;  // 0: all layers are sparse
+  ExpertsConfig experts;
   float norm_epsilon = 0.0F;
   bool tied_embeddings = true;  // the output head is the token embedding
   // settle_head() decides that: config.json, or that of the larger model around this one, ties it.
@@ -109,6 +132,8 @@ inline constexpr int kVocabSizeMax = 1 << 21;
 inline constexpr int kContextLengthMax = 1 << 22;
 inline constexpr int kHiddenSizeMax = 1 << 17;
 inline constexpr int kNumLayersMax = 1 << 12;
+inline constexpr int kExpertsOfLayersMax = 1 << 16;
+inline constexpr std::int64_t kExpertFloatsMax = std::int64_t{1} << 22;  // of a token
 
 // Reads config.json and generation_config.json of a folder, or the metadata of a GGUF file; missing
 // keys have the defaults of the transformers library. The error names the file and what is wrong

@@ -63,7 +63,8 @@ struct StoredWeight {
   kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  bool is_table = false;  // an embedding or an output head
+  bool is_table = false;   // an embedding or an output head
+  bool is_router = false;  // of experts: kept as wide as it is, and multiplied as f32
 };
 
 // A weight that a checkpoint holds as codes (kernels::pack_codes): `type` is kInt8, whose inputs

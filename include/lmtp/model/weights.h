@@ -125,6 +125,9 @@ struct WeightPart {
   // By section: ranks one after another that have the same share of it, since there are fewer KV
   // heads than ranks. Empty: all ranks have different ones.
   std::vector<int> copies = {};
+  // Of a tensor [num_slices, ...] of all experts: which one's; 0: the tensor is this part's alone.
+  std::int64_t num_slices = 0;
+  std::int64_t slice = 0;
 
   std::int64_t n() const;  // sum of the sections
 };
@@ -148,6 +151,10 @@ struct WeightStack {
   // If not empty, output i is output permutation[i] of the stack (of this rank's outputs).
   std::vector<std::int64_t> permutation = {};
   float scale = 1.0F;  // of what the layer gives: not in the weights
+  // A router, whose numbers --dtype does not round: they are kept as the file has them, in f32, and
+  // so are its products.
+  bool is_router = false;
+  bool in_order = false;  // codes whose inputs are in an order of their own are packed as numbers
 
   std::int64_t n() const;
 };
@@ -176,6 +183,8 @@ class WeightLoader {
   // Any other tensor; `shift` is added to its elements.
   PlainWeight plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init,
                     float shift = 0.0F);
+  // Whether the source has a file with that tensor.
+  bool has(const std::string& name) const { return source_.stored(prefix_ + name).has_value(); }
   // Its elements, in host memory; empty after an error, and if the source only records requests.
   std::vector<float> numbers(const std::string& name, std::vector<std::int64_t> shape,
                              TensorInit init);
@@ -184,11 +193,15 @@ class WeightLoader {
   int add_linear(const WeightStack& stack);
   // By number; the parts' names are those that the source has, without .weight.
   const std::vector<WeightStack>& linears() const { return linears_; }
+  // Counts an expert's matrix, which no adapter adds to.
+  void add_expert(const WeightStack& stack) { divide(stack, ""); }
+  // All matrices of layers, with the names of their tensors.
+  const std::vector<WeightStack>& divided() const { return divided_; }
 
   WeightStore& store() { return store_; }
 
   Shard shard() const { return shard_; }
-  // Of the tensors, whatever this rank's share of them is.
+  // Those of the tensors, whatever this rank's share of them is.
   std::int64_t num_elements() const { return num_elements_; }
   // Matrices of codes that were packed as numbers.
   int num_widened() const { return num_widened_; }
@@ -212,7 +225,9 @@ class WeightLoader {
   // Appends the tensor's elements [first, first + count).
   void read(const SourceTensor& tensor, std::int64_t first, std::int64_t count,
             std::vector<float>& to);
-  void count(const TensorSpec& spec);
+  void count(const TensorSpec& spec, const WeightPart& part);
+  void count(std::int64_t num_elements);
+  void divide(const WeightStack& stack, const char* leaf);
 
   TensorSource& source_;
   WeightStore& store_;
@@ -221,6 +236,7 @@ class WeightLoader {
   const Shard shard_;
   std::string prefix_;
   std::vector<WeightStack> linears_;
+  std::vector<WeightStack> divided_;
   std::int64_t num_elements_ = 0;
   int num_widened_ = 0;
   int percent_ = -1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,11 +14,14 @@ namespace {
 class DescribingSource : public TensorSource {
  public:
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
-    specs.push_back(spec);
+    if (names_.insert(spec.name).second) specs.push_back(spec);
     return SourceTensor{};
   }
 
   std::vector<TensorSpec> specs;
+
+ private:
+  std::set<std::string> names_;  // experts ask for parts of one tensor
 };
 
 }  // namespace
@@ -56,15 +60,17 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
 
 namespace {
 
-// Requests all tensors; the linear layers.
-Result<std::vector<WeightStack>> request_all(const ModelConfig& config, TensorSource& source) {
+// Requests all tensors; a list of the loader.
+Result<std::vector<WeightStack>> request_all(const ModelConfig& config, TensorSource& source,
+                                             const std::vector<WeightStack>& (WeightLoader::*list)()
+                                                 const = &WeightLoader::linears) {
   kernels::WorkerPool pool(1);
   const auto store = make_host_store(pool, kernels::WeightType::kF32);
   WeightLoader loader(source, *store, 0, nullptr);
   SingleRank single;
   const auto model = make_causal_lm(config, loader, {.max_tokens = 1, .communicator = single});
   if (!model.ok()) return model.error();
-  return loader.linears();
+  return (loader.*list)();
 }
 
 }  // namespace
@@ -77,6 +83,11 @@ Result<void> request_tensors(const ModelConfig& config, TensorSource& source) {
 Result<std::vector<WeightStack>> describe_linears(const ModelConfig& config) {
   DescribingSource source;
   return request_all(config, source);
+}
+
+Result<std::vector<WeightStack>> describe_divided(const ModelConfig& config) {
+  DescribingSource source;
+  return request_all(config, source, &WeightLoader::divided);
 }
 
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {

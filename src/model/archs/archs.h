@@ -27,7 +27,8 @@ extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kMinistral3, 
     kPhi3, kGemma2, kGemma, kGemma3, kQwen2Vl, kQwen25Vl, kQwen3Vl, kOlmo2, kOlmo3, kGranite,
     kSmolLM3, kSeedOss, kErnie45, kHelium, kGlm, kGlm4, kCohere, kCohere2, kExaone4, kStarcoder2,
     kPhi, kStableLm, kNemotron, kArcee, kGptJ, kGptBigCode, kGptNeo, kApertus, kHunyuanV1Dense,
-    kCodeGen, kFalcon, kInternLM2, kInternLM3;
+    kCodeGen, kFalcon, kInternLM2, kInternLM3, kMixtral, kQwen2Moe, kQwen3Moe, kOlmoe, kGraniteMoe,
+    kGptOss, kGlm4Moe, kErnie45Moe;
 
 inline constexpr const Architecture* kArchitectures[] = {
     &kGpt2,           &kGptNeox,  &kOpt,     &kLlama,      &kMistral,   &kMinistral3,
@@ -36,7 +37,9 @@ inline constexpr const Architecture* kArchitectures[] = {
     &kSmolLM3,        &kSeedOss,  &kErnie45, &kHelium,     &kGlm,       &kGlm4,
     &kCohere,         &kCohere2,  &kExaone4, &kStarcoder2, &kPhi,       &kStableLm,
     &kNemotron,       &kArcee,    &kGptJ,    &kGptBigCode, &kGptNeo,    &kApertus,
-    &kHunyuanV1Dense, &kCodeGen,  &kFalcon,  &kInternLM2,  &kInternLM3,
+    &kHunyuanV1Dense, &kCodeGen,  &kFalcon,  &kInternLM2,  &kInternLM3, &kMixtral,
+    &kQwen2Moe,       &kQwen3Moe, &kOlmoe,   &kGraniteMoe, &kGptOss,    &kGlm4Moe,
+    &kErnie45Moe,
 };
 
 // The architecture of that model_type, or an error that lists the supported ones.

@@ -77,6 +77,15 @@ void read_attention_bias(ConfigReader& json, ModelConfig& config) {
   for (LayerSpec& layer : config.layers) layer.qkv_bias = layer.attention_out_bias = has_bias;
 }
 
+void read_experts(ConfigReader& json, ModelConfig& config, const ExpertKeys& keys) {
+  ExpertsConfig& experts = config.experts;
+  experts.count =
+      static_cast<int>(json.integer({keys.count}, keys.default_count, 1, kernels::kExpertsMax));
+  const int most = std::min(experts.count, kernels::kExpertsPerRowMax);
+  experts.routing.top_k =
+      static_cast<int>(json.integer({keys.top_k}, std::min(keys.default_top_k, most), 1, most));
+}
+
 void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activation,
                     const char* fallback, bool biases) {
   const LayerSpec plain{.gated = false,

@@ -33,6 +33,16 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
 // Biases of attention's matrices: attention_bias.
 void read_attention_bias(ConfigReader& json, ModelConfig& config);
 
+// The keys of a family's experts, and transformers' defaults. A layer is sparse once its LayerSpec
+// says so.
+struct ExpertKeys {
+  const char* count = "num_experts";
+  int default_count = 8;
+  const char* top_k = "num_experts_per_tok";
+  int default_top_k = 2;
+};
+void read_experts(ConfigReader& json, ModelConfig& config, const ExpertKeys& keys);
+
 // Makes all layers those of an MLP without a gate, its activation under that key, with `biases`
 // everywhere; what else they were set to is lost.
 void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activation,

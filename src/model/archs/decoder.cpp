@@ -37,7 +37,7 @@ Matrix<const float> Attention::operator()(const StepContext& step, const kernels
   if (norms == QueryKeyNorm::kTurnedHead) turn(step, both);
   if (norms != QueryKeyNorm::kNone) normalise(step, queries, keys);
   if (norms != QueryKeyNorm::kTurnedHead) turn(step, both);
-  attend(step, shape, cache, queries, keys, values, attended);
+  attend(step, shape, cache, queries, keys, values, sinks.data.get(), attended);
   return attended;
 }
 
@@ -82,7 +82,9 @@ std::int64_t DecoderLayer::floats_per_token(const ModelConfig& config, Shard sha
   const std::int64_t whole =
       normalises_all_heads(config) && shard.count > 1 ? shard.count * query_width(config) : 0;
   return (has_second ? 2 : 1) * std::int64_t{config.hidden_size} + 2 * query_width(config) +
-         2 * kv_width(config) + whole + (has_gate ? 2 : 1) * std::int64_t{config.mlp_size};
+         2 * kv_width(config) + whole +
+         std::max((has_gate ? 2 : 1) * std::int64_t{config.mlp_size},
+                  config.experts.floats_per_token(config.hidden_size));
 }
 
 void DecoderLayer::forward(const StepContext& step, const kernels::KvLayer& cache,
@@ -116,6 +118,10 @@ void DecoderLayer::forward_parallel(const StepContext& step, const kernels::KvLa
 
 void DecoderLayer::run_mlp(const StepContext& step, Matrix<const float> input,
                            const LinearPrologue& prologue, Matrix<float> x) const {
+  if (spec.sparse) {
+    kernels::run_prologue(step.stream, prologue);  // which several read
+    return experts(step, input, x);
+  }
   const std::int64_t width = up.num_outputs();
   const auto widened = step.workspace.take(x.rows, width);  // [m, mlp_size], or [m, gate | up]
   if (!spec.gated) {
@@ -184,9 +190,18 @@ class Loader {
                               query_width(config_), spec.attention_out_bias);
     if (has_after) layer.attention_result_norm = norm(form_.attention_result_norm);
     if (has_before && !spec.one_norm) layer.mlp_norm = norm(form_.mlp_norm);
-    layer.up = linear(up_parts(spec), config_.hidden_size, Split::kOutputs, spec.mlp_bias, {});
-    layer.down =
-        sum({{name_ + form_.down, {config_.hidden_size}}}, config_.mlp_size, spec.mlp_bias);
+    if (spec.sparse) {
+      layer.experts = load_experts(in_, config_, spec, form_.experts, name_);
+    } else {
+      layer.up = linear(up_parts(spec), config_.hidden_size, Split::kOutputs, spec.mlp_bias, {});
+      layer.down =
+          sum({{name_ + form_.down, {config_.hidden_size}}}, config_.mlp_size, spec.mlp_bias);
+    }
+    if (spec.sinks) {
+      layer.attention.sinks = in_.plain({.parts = {{name_ + form_.sinks, {config_.num_heads}}},
+                                         .init = kNormal,
+                                         .split = Split::kOutputs});
+    }
     if (has_after) layer.mlp_result_norm = norm(form_.mlp_result_norm);
     if (spec.activation.kind == kernels::Activation::kXielu) {
       layer.spec.activation = load_xielu(in_, name_ + form_.activation);

@@ -9,6 +9,7 @@
 
 #include "archs/common.h"
 #include "layers/attention.h"
+#include "layers/experts.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "lmtp/model/causal_lm.h"
@@ -36,6 +37,8 @@ struct DecoderForm {
   std::vector<std::string> up = {"mlp.gate_proj", "mlp.up_proj"};  // one name for both: stacked
   std::string down = "mlp.down_proj";
   std::string activation = "mlp.act_fn";  // whose numbers are weights
+  std::string sinks = "self_attn.sinks";
+  ExpertForm experts = {};  // of sparse layers
   // Which of these there are, LayerSpec says: norms before, and of results.
   std::string attention_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
@@ -64,6 +67,7 @@ struct Attention {
   QueryKeyNorm norms = QueryKeyNorm::kNone;
   int rotary = -1;  // the step's table; -1: positions do not turn
   int query_rotary = -1;
+  PlainWeight sinks;  // [shape.num_heads], or none
   AttentionShape shape;
 
   // x: [m, hidden_size] f32, with what it goes through first. Returns [m, shape.query_width()] f32,
@@ -85,8 +89,9 @@ struct DecoderLayer {
   Linear attention_out;
   Norm attention_result_norm;
   Norm mlp_norm;
-  Linear up;  // or [gate | up]
+  Linear up;  // or [gate | up]; as down, not of a sparse layer
   Linear down;
+  Experts experts;  // of a sparse layer
   Norm mlp_result_norm;
   LayerSpec spec;
 

@@ -1,7 +1,8 @@
 // GLM 4 of 2024 and of 2025: https://github.com/huggingface/transformers,
-// models/glm/modeling_glm.py
+// models/glm/modeling_glm.py, models/glm4_moe/modeling_glm4_moe.py
 // Against Llama: neighbours in a half of each head turn together; gate and up are one matrix.
-// glm4 has norms of results, too.
+// glm4 has norms of results, too. glm4_moe, GLM 4.5 to 4.7: half of each head turns as Llama's, and
+// layers after the first ones have experts.
 #include "archs/archs.h"
 #include "archs/common.h"
 #include "rotary_config.h"
@@ -29,6 +30,55 @@ void read_glm4(ConfigReader& json, ModelConfig& config) {
   for (LayerSpec& layer : config.layers) layer.norms = NormPlaces::kAround;
 }
 
+void read_moe_routing(ConfigReader& json, ExpertsConfig& experts) {
+  kernels::Routing& routing = experts.routing;
+  routing.kind = kernels::Routing::Kind::kSigmoid;
+  routing.renormalise = json.boolean("norm_topk_prob", true);
+  routing.sum_added = 1e-20F;
+  routing.scale = json.positive("routed_scaling_factor", 1.0);
+  routing.groups = static_cast<int>(json.integer({"n_group"}, 1, 1, experts.count));
+  routing.top_groups = static_cast<int>(json.integer({"topk_group"}, 1, 1, routing.groups));
+  const int size = experts.count / routing.groups;
+  if (experts.count % routing.groups != 0 || (routing.groups > 1 && size < 2) ||
+      size * routing.top_groups < routing.top_k) {
+    json.refuse(
+        "n_group, topk_group: groups of equal size are expected, of at least 2 experts, "
+        "and in topk_group of them as many as num_experts_per_tok");
+  }
+}
+
+void read_moe(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 151552,
+               .context_length = 131072,
+               .mlp_size = 10944,
+               .num_layers = 46,
+               .num_heads = 96,
+               .num_kv_heads = 8,
+               .norm_epsilon = 1e-5});
+  const bool has_bias = json.boolean("attention_bias", false);
+  const bool has_norms = json.boolean("use_qk_norm", false);
+  read_experts(json, config,
+               {.count = "n_routed_experts", .default_count = 128, .default_top_k = 8});
+  ExpertsConfig& experts = config.experts;
+  experts.size =
+      static_cast<int>(json.integer({"moe_intermediate_size"}, 1408, 1, 4 * kHiddenSizeMax));
+  experts.shared_size =
+      experts.size * static_cast<int>(json.integer({"n_shared_experts"}, 1, 1, 64));
+  experts.choice_bias = true;
+  read_moe_routing(json, experts);
+  const auto first = json.integer({"first_k_dense_replace"}, 1, 0, kNumLayersMax);
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    LayerSpec& spec = config.layers[static_cast<std::size_t>(layer)];
+    spec.qkv_bias = has_bias;
+    if (has_norms) spec.query_key_norm = QueryKeyNorm::kHead;
+    spec.sparse = layer >= first;
+  }
+  read_rotary(json, config, {.fraction = "partial_rotary_factor", .default_fraction = 0.5});
+}
+
+DecoderForm moe_form(const ModelConfig&) { return {.experts = {.shared = "mlp.shared_experts"}}; }
+
 DecoderForm form(const ModelConfig&) {
   return {.up = {"mlp.gate_up_proj"}, .turns_neighbours = true};
 }
@@ -44,5 +94,6 @@ DecoderForm glm4_form(const ModelConfig& config) {
 
 const Architecture kGlm = {"glm", "GlmForCausalLM", read_config, form};
 const Architecture kGlm4 = {"glm4", "Glm4ForCausalLM", read_glm4, glm4_form};
+const Architecture kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM", read_moe, moe_form};
 
 }  // namespace lmtp::model

@@ -1,6 +1,7 @@
 // Granite 3: https://github.com/huggingface/transformers,
-// models/granite/modeling_granite.py
-// Against Llama: multipliers of embeddings, scores, what is added, and logits.
+// models/granite/modeling_granite.py, models/granitemoe/modeling_granitemoe.py
+// Against Llama: multipliers of embeddings, scores, what is added, and logits. granitemoe: experts
+// in all layers.
 #include "archs/archs.h"
 #include "archs/common.h"
 #include "rotary_config.h"
@@ -24,8 +25,24 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
+void read_moe(ConfigReader& json, ModelConfig& config) {
+  read_config(json, config);
+  read_experts(json, config, {.count = "num_local_experts"});
+  config.experts.size = config.mlp_size;
+  config.experts.routing.kind = kernels::Routing::Kind::kSoftmaxOfChosen;
+  for (LayerSpec& layer : config.layers) layer.sparse = true;
+}
+
+DecoderForm moe_form(const ModelConfig&) {
+  return {.experts = {.router = "block_sparse_moe.router.layer",
+                      .all_up = "block_sparse_moe.input_linear.weight",
+                      .all_down = "block_sparse_moe.output_linear.weight",
+                      .is_stacked = true}};
+}
+
 }  // namespace
 
 const Architecture kGranite = {"granite", "GraniteForCausalLM", read_config, llama_form};
+const Architecture kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", read_moe, moe_form};
 
 }  // namespace lmtp::model

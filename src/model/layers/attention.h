@@ -18,11 +18,12 @@ struct AttentionShape {
   std::int64_t query_width() const { return std::int64_t{num_heads} * kv.head_dim; }
 };
 
-// queries, y: [m, shape.query_width()]; keys, values: [m, shape.kv.width()].
+// queries, y: [m, shape.query_width()]; keys, values: [m, shape.kv.width()]; sinks: [num_heads], or
+// null.
 inline void attend(const StepContext& step, const AttentionShape& shape,
                    const kernels::KvLayer& cache, kernels::Matrix<const float> queries,
                    kernels::Matrix<const float> keys, kernels::Matrix<const float> values,
-                   kernels::Matrix<float> y) {
+                   const float* sinks, kernels::Matrix<float> y) {
   const InputArrays& input = step.input;
   const GroupBlocks& blocks = input.groups[static_cast<std::size_t>(step.group)];
   kernels::kv_store(step.stream,
@@ -33,6 +34,7 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                                          .scale = shape.scale,
                                          .soft_cap = shape.soft_cap,
                                          .window = shape.kv.window,
+                                         .sinks = sinks,
                                          .num_sequences = input.num_sequences,
                                          .chunk_max = input.chunk_max,
                                          .context_max = input.context_max,

@@ -17,6 +17,7 @@ struct LinearExtras {
   float scale = 1.0F;                          // of everything but the residual
   kernels::Matrix<const float> residual = {};  // added at the end; may be the output itself
   kernels::LinearPrologue prologue = {};       // whose y is the input, for nobody else to read
+  bool is_part = false;  // of a sum over ranks: what this rank adds, which the caller sums
 };
 
 class Linear {
@@ -94,7 +95,7 @@ class Linear {
       if (activates) kernels::activate(step.stream, y, extras.activation);
     }
     step.workspace.rewind(mark);
-    if (is_summed) step.communicator.sum(step.stream, y);
+    if (is_summed && !extras.is_part) step.communicator.sum(step.stream, y);
   }
 
  private:
