@@ -70,6 +70,20 @@ TEST(AgentErrorsTest, TooManyInputsForInt8AreRefusedAtOnce) {
   expect_refused();
 }
 
+TEST(AgentErrorsTest, ExpertsOnADeviceAreRefusedAtOnce) {
+  agent::AgentOptions options;
+  options.source = testing::folder_source(testing::source_dir() + "/tests/goldens/experts/mixtral");
+  options.config = *model::load_model_config(options.source);
+  options.kv_cache_bytes = testing::kTestKvBytes;
+  EXPECT_TRUE(agent::estimate_memory(options).ok());
+  options.cuda_device = 0;
+  const auto memory = agent::estimate_memory(options);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_EQ(memory.error().message,
+            "this model is a mixture of experts, which the CUDA kernels do not compute; a CPU is "
+            "needed: serve it on the CPU");
+}
+
 TEST(AgentErrorsTest, ACancelledLoadingEnds) {
   agent::AgentOptions options;
   options.source =

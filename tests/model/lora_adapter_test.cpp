@@ -10,6 +10,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -43,6 +44,26 @@ struct Folder {
   void rename(const std::string& from, const std::string& to) {
     header[to] = header.at(from);
     header.erase(from);
+  }
+
+  // All tensors with that in their names.
+  void leave_out(const std::string& part) {
+    std::map<std::int64_t, std::string> names;
+    for (const auto& [name, entry] : header.items()) {
+      if (entry.contains("data_offsets")) names[entry["data_offsets"][0]] = name;
+    }
+    std::string kept;
+    for (const auto& [begin, name] : names) {
+      if (name.find(part) != std::string::npos) {
+        header.erase(name);
+        continue;
+      }
+      Json& offsets = header[name]["data_offsets"];
+      const auto size = offsets[1].get<std::size_t>() - static_cast<std::size_t>(begin);
+      offsets = Json::array({kept.size(), kept.size() + size});
+      kept += data.substr(static_cast<std::size_t>(begin), size);
+    }
+    data = kept;
   }
 
   Result<LoraWeights> read(const std::string& base = "families/llama",
@@ -99,6 +120,26 @@ TEST(LoraAdapterTest, AnotherModelsIsRefused) {
   const std::string error = more_layers.error();
   EXPECT_NE(error.find("is missing, and target_modules names its layer"), std::string::npos)
       << error;
+}
+
+TEST(LoraAdapterTest, ExpertsHaveNoneAndAttentionHas) {
+  // A Mixtral has the llama's attention, and no MLP beside its experts.
+  const std::string layer = "base_model.model.model.layers.2.";
+  for (const bool has_expert : {false, true}) {
+    Folder folder;
+    folder.config["base_model_name_or_path"] = nullptr;
+    folder.config["target_modules"] = Json::array({"q_proj", "k_proj", "v_proj", "o_proj"});
+    for (const char* matrix : {".lora_A.weight", ".lora_B.weight"}) {
+      if (!has_expert) break;
+      folder.rename(layer + "mlp.down_proj" + matrix,
+                    layer + "block_sparse_moe.experts.0.w2" + matrix);
+    }
+    folder.leave_out(".mlp.");
+    const std::string error = folder.error("experts/mixtral");
+    EXPECT_EQ(error.find("adapters of experts are not served") != std::string::npos, has_expert)
+        << error;
+    EXPECT_EQ(error.empty(), !has_expert) << error;
+  }
 }
 
 TEST(LoraAdapterTest, RanksAreBoundedAndThoseOfTheConfig) {
