@@ -50,6 +50,13 @@ TEST(ExpertsTest, EachFamilySaysWhichLayersAreSparse) {
   EXPECT_EQ(sparse_layers(moe("mixtral", R"("num_hidden_layers": 2)")), (Layers{true, true}));
 }
 
+TEST(ExpertsTest, TheirNumberHasTheNamesOfBothReleases) {
+  for (const char* key : {"num_experts", "num_local_experts"}) {
+    const auto config = read(moe("qwen3_moe", "\"" + std::string(key) + "\": 12"));
+    EXPECT_EQ(config->experts.count, 12) << key;
+  }
+}
+
 TEST(ExpertsTest, AModelWithoutSparseLayersHasNoExperts) {
   const auto dense = read(moe("qwen3_moe", R"("num_hidden_layers": 2, "mlp_only_layers": [0, 1])"));
   EXPECT_EQ(dense->experts.count, 0);

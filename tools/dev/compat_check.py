@@ -30,7 +30,8 @@ ONE_EACH = ("gpt2", "llama3-tied", "opt-narrow-embedding", "gpt-neox-whole", "mi
             "seed-oss", "ernie4-5", "helium", "glm", "glm4", "cohere", "cohere2", "exaone4",
             "starcoder2", "phi", "stablelm", "nemotron", "arcee", "gptj", "gpt-bigcode",
             "gpt-neo", "ministral3", "internlm3", "apertus", "codegen", "hunyuan",
-            "falcon")  # fmt: skip
+            "falcon", "qwen3-moe", "mixtral", "olmoe", "granitemoe", "qwen2-moe", "gpt-oss",
+            "glm4-moe", "ernie4-5-moe")  # fmt: skip
 MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased", "llama-yarn",
         "qwen2", "qwen3", "phi3", "llama-relu2", "llama-own-head", "llava-outer-tied",
         "stablelm-parallel", "gpt-bigcode-heads", "falcon-one-norm", "falcon-multi-query",

@@ -20,11 +20,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "tests" / "goldens"
 sys.path.insert(0, str(GOLDENS))
 
-from make_family_checkpoints import COMMON, GATED, NEWER_SHAPES, SHAPES, draw  # noqa: E402
+from make_family_checkpoints import (  # noqa: E402
+    COMMON,
+    EXPERT_SHAPES,
+    GATED,
+    NEWER_SHAPES,
+    SHAPES,
+    draw,
+)
 from tokenizer_texts import HAND_WRITTEN, random_text  # noqa: E402
 
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40, beta_fast=4.0)
-SHAPES = SHAPES | NEWER_SHAPES | {
+SHAPES = SHAPES | NEWER_SHAPES | EXPERT_SHAPES | {
+    # Of experts transformers 5 has no biases.
+    "ernie4-5-moe": ("Ernie4_5_Moe", GATED | dict(
+        moe_intermediate_size=20, moe_num_experts=6, moe_k=2,
+    )),
     "gpt2": ("GPT2", COMMON | dict(n_inner=50, scale_attn_by_inverse_layer_idx=True)),
     "gpt-neox-whole": ("GPTNeoX", COMMON | dict(
         intermediate_size=70, rotary_pct=1.0, tie_word_embeddings=False,

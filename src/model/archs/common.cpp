@@ -79,8 +79,9 @@ void read_attention_bias(ConfigReader& json, ModelConfig& config) {
 
 void read_experts(ConfigReader& json, ModelConfig& config, const ExpertKeys& keys) {
   ExpertsConfig& experts = config.experts;
-  experts.count =
-      static_cast<int>(json.integer({keys.count}, keys.default_count, 1, kernels::kExpertsMax));
+  // transformers 5 writes some families' under other names than 4 does.
+  experts.count = static_cast<int>(json.integer({keys.count, "num_experts", "num_local_experts"},
+                                                keys.default_count, 1, kernels::kExpertsMax));
   const int most = std::min(experts.count, kernels::kExpertsPerRowMax);
   experts.routing.top_k =
       static_cast<int>(json.integer({keys.top_k}, std::min(keys.default_top_k, most), 1, most));

@@ -38,7 +38,7 @@ struct DecoderForm {
   std::string down = "mlp.down_proj";
   std::string activation = "mlp.act_fn";  // whose numbers are weights
   std::string sinks = "self_attn.sinks";
-  ExpertForm experts = {};  // of sparse layers
+  std::vector<ExpertForm> experts = {ExpertForm()};  // of sparse layers; the file has one of these
   // Which of these there are, LayerSpec says: norms before, and of results.
   std::string attention_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";

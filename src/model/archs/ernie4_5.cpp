@@ -67,9 +67,12 @@ void read_moe(ConfigReader& json, ModelConfig& config) {
 DecoderForm form(const ModelConfig&) { return {.turns_neighbours = true}; }
 
 DecoderForm moe_form(const ModelConfig& config) {
-  return {.experts = {.choice_bias = "mlp.moe_statics.e_score_correction_bias",
-                      .choice_bias_rows = 1,
-                      .shared = "mlp.shared_experts"},
+  const ExpertForm published{.choice_bias = "mlp.moe_statics.e_score_correction_bias",
+                             .choice_bias_rows = 1,
+                             .shared = "mlp.shared_experts"};
+  ExpertForm in_memory = published;
+  in_memory.choice_bias = "mlp.gate.moe_statics.e_score_correction_bias";
+  return {.experts = {published, in_memory},
           .has_head_bias = config.layers.front().qkv_bias,
           .turns_neighbours = true};
 }

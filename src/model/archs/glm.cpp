@@ -77,7 +77,9 @@ void read_moe(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config, {.fraction = "partial_rotary_factor", .default_fraction = 0.5});
 }
 
-DecoderForm moe_form(const ModelConfig&) { return {.experts = {.shared = "mlp.shared_experts"}}; }
+DecoderForm moe_form(const ModelConfig&) {
+  return {.experts = {ExpertForm{.shared = "mlp.shared_experts"}}};
+}
 
 DecoderForm form(const ModelConfig&) {
   return {.up = {"mlp.gate_up_proj"}, .turns_neighbours = true};

@@ -50,7 +50,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
 }
 
 DecoderForm form(const ModelConfig&) {
-  return {.experts = {.router = "mlp.router", .is_stacked = true, .is_inputs_by_outputs = true}};
+  return {.experts = {ExpertForm{
+              .router = "mlp.router", .is_stacked = true, .is_inputs_by_outputs = true}}};
 }
 
 }  // namespace

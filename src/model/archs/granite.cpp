@@ -34,10 +34,14 @@ void read_moe(ConfigReader& json, ModelConfig& config) {
 }
 
 DecoderForm moe_form(const ModelConfig&) {
-  return {.experts = {.router = "block_sparse_moe.router.layer",
-                      .all_up = "block_sparse_moe.input_linear.weight",
-                      .all_down = "block_sparse_moe.output_linear.weight",
-                      .is_stacked = true}};
+  return {.experts = {ExpertForm{.router = "block_sparse_moe.router.layer",
+                                 .all_up = "block_sparse_moe.input_linear.weight",
+                                 .all_down = "block_sparse_moe.output_linear.weight",
+                                 .is_stacked = true},
+                      ExpertForm{.router = "block_sparse_moe.router",
+                                 .all_up = "block_sparse_moe.experts.gate_up_proj",
+                                 .all_down = "block_sparse_moe.experts.down_proj",
+                                 .is_stacked = true}}};
 }
 
 }  // namespace

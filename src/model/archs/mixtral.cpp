@@ -23,10 +23,11 @@ void read_config(ConfigReader& json, ModelConfig& config) {
 }
 
 DecoderForm form(const ModelConfig&) {
-  return {.experts = {.router = "block_sparse_moe.gate",
-                      .experts = "block_sparse_moe.experts",
-                      .up = {"w1", "w3"},
-                      .down = "w2"}};
+  return {.experts = {ExpertForm{.router = "block_sparse_moe.gate",
+                                 .experts = "block_sparse_moe.experts",
+                                 .up = {"w1", "w3"},
+                                 .down = "w2"},
+                      ExpertForm()}};
 }
 
 }  // namespace

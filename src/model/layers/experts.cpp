@@ -1,5 +1,6 @@
 #include "layers/experts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/gather.h"
@@ -209,7 +210,13 @@ class ExpertsLoading {
 };
 
 Experts load_experts(WeightLoader& in, const ModelConfig& config, const LayerSpec& spec,
-                     const ExpertForm& form, const std::string& layer) {
+                     const std::vector<ExpertForm>& forms, const std::string& layer) {
+  // As published, or as transformers 5 has them in memory.
+  const auto found = std::ranges::find_if(forms, [&](const ExpertForm& form) {
+    return in.has(layer + form.router + ".weight") &&
+           (!config.experts.choice_bias || in.has(layer + form.choice_bias));
+  });
+  const ExpertForm& form = found == forms.end() ? forms.front() : *found;
   return ExpertsLoading(in, config, form, layer).load(spec);
 }
 

@@ -63,7 +63,8 @@ class Experts {
 
 // Loads the layer whose names begin with `layer`; errors are kept in the loader. `config`: of the
 // loader's rank, which has a share of each expert's middle.
+// The first form whose tensors the file has counts, or the first.
 Experts load_experts(WeightLoader& in, const ModelConfig& config, const LayerSpec& spec,
-                     const ExpertForm& form, const std::string& layer);
+                     const std::vector<ExpertForm>& forms, const std::string& layer);
 
 }  // namespace lmtp::model
