@@ -81,9 +81,10 @@ async def streamed(endpoint):
         return [(entry["token"], entry["logprob"]) for entry in entries]
 
 
+@pytest.mark.parametrize("name", ["families/llama", "experts/qwen2-moe", "experts/mixtral"])
 @pytest.mark.parametrize("to", ["int8", "int4"])
-def test_what_quantize_writes_has_the_bits_of_dtype(tmp_path, to):
-    folder = FOLDERS.parent / "families" / "llama"
+def test_what_quantize_writes_has_the_bits_of_dtype(tmp_path, to, name):
+    folder = FOLDERS.parent / name
     subprocess.run([QUANTIZE, folder, "--to", to, "--out", tmp_path / to], check=True)
     found = []
     for model, options in ((folder, ["--dtype", to]), (tmp_path / to, ["--dtype", "bfloat16"])):

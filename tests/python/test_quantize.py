@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT / "tools" / "dev"))
 
 import quantize  # noqa: E402
 
+EXPERTS = ROOT / "tests" / "goldens" / "experts"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -106,6 +108,7 @@ def test_refusals_say_what_is_wrong(folder, tmp_path):
             run(*arguments, "--to", "int4")
 
     expect("no config.json", tmp_path / "nothing", "--out", tmp_path / "a")
+    expect("experts in one tensor", EXPERTS / "granitemoe", "--out", tmp_path / "e")
     expect("GPT-2", ROOT / "models" / "demo", "--out", tmp_path / "b")
     expect("--out", folder, "--out", ROOT / "models" / "demo")
     once = tmp_path / "once"

@@ -16,6 +16,8 @@ INPUTS_PER_GROUP = 32
 # linear layer.
 TABLE = re.compile(r"(^|\.)(embed_tokens|embed_in|embed_out|lm_head)$")
 POSITIONS = re.compile(r"(^|\.)embed_positions$")
+# What chooses experts, whose numbers no --dtype rounds.
+ROUTER = r"(^|\.)(mlp|block_sparse_moe)\.(gate|router(\.layer)?|shared_expert_gate)$"
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.gguf")
 
 
@@ -58,7 +60,14 @@ def packed(codes):
 def quantised(name, tensor, to):
     """The tensors that stand for one; None: it stays as it is."""
     module = name.removesuffix(".weight")
+    if tensor.dim() == 3:
+        raise Refusal(
+            f"tensor '{name}': experts in one tensor, for which compressed-tensors has no layout; "
+            "serve it with --dtype"
+        )
     if module == name or tensor.dim() != 2 or POSITIONS.search(module):
+        return None
+    if re.search(ROUTER, module):
         return None
     weight = tensor.float()
     if not torch.isfinite(weight).all():
@@ -102,7 +111,7 @@ def quantization_config(to):
         "format": "int-quantized" if to == "int8" else "mixed-precision",
         "quantization_status": "compressed",
         "config_groups": {f"group_{i}": made for i, made in enumerate(groups)},
-        "ignore": [],
+        "ignore": [f"re:.*{ROUTER}"],
         "kv_cache_scheme": None,
     }
 
