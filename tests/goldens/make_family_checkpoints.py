@@ -113,7 +113,6 @@ NEWER_SHAPES = {
 }  # fmt: skip
 # Mixtures of experts, each with another router, or another way to store what it has.
 EXPERT_SHAPES = {
-    # Also of tests/numerics: 4 ranks can divide it.
     "qwen3-moe": ("Qwen3Moe", GATED | dict(
         hidden_size=32, num_attention_heads=8, head_dim=12, moe_intermediate_size=20,
         num_experts=6, num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[1],
@@ -130,9 +129,11 @@ EXPERT_SHAPES = {
         embedding_multiplier=3.0, logits_scaling=0.7, residual_multiplier=0.6,
         attention_multiplier=0.3,
     )),
+    # Also of tests/numerics: 4 ranks can divide it.
     "qwen2-moe": ("Qwen2Moe", GATED | dict(
-        num_hidden_layers=4, moe_intermediate_size=20, shared_expert_intermediate_size=28,
-        num_experts=6, num_experts_per_tok=2, decoder_sparse_step=2,
+        hidden_size=32, num_attention_heads=8, num_hidden_layers=4, moe_intermediate_size=20,
+        shared_expert_intermediate_size=28, num_experts=6, num_experts_per_tok=2,
+        decoder_sparse_step=2,
     )),
     "gpt-oss": ("GptOss", GATED | dict(
         head_dim=8, intermediate_size=20, num_local_experts=6, num_experts_per_tok=3,

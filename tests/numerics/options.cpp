@@ -97,6 +97,7 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --backend NAME   only the kernels of this one, such as avx2 (the fastest of this processor)
   --device D       cuda or cuda:N: the kernels of that device, and each stream alone without graphs
   --break-linear   a linear whose bits depend on the number of rows: the grid must fail
+  --break-combine  the same of the sum over a row's experts
 
   --model          demo, a folder, ...: as lmtp-serve MODEL
   --batch          1, 2, 3, 7, 8, 31, 64: streams
@@ -117,10 +118,12 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
   const auto device = find_device(arguments);
   if (!device.ok()) return device.error();
   options.cuda_device = *device;
+  const std::string tests = testing::source_dir() + "/tests/";
   // The third one has the second one's weights, and a window of a block in one of its layers.
-  options.axes = make_axes({"demo", testing::source_dir() + "/tests/goldens/ranks/llama-two-kv",
-                            testing::source_dir() + "/tests/numerics/smollm3-window-16"},
-                           device->has_value());
+  std::vector<std::string> models = {"demo", tests + "goldens/ranks/llama-two-kv",
+                                     tests + "numerics/smollm3-window-16"};
+  if (!device->has_value()) models.push_back(tests + "goldens/experts/qwen2-moe");
+  options.axes = make_axes(models, device->has_value());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i];
     if (name == "--help" || name == "-h") {
@@ -129,6 +132,8 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
       options.sample = true;
     } else if (name == "--break-linear") {
       options.backends = {&row_dependent_backend()};
+    } else if (name == "--break-combine") {
+      options.backends = {&row_dependent_combine_backend()};
     } else if (i + 1 == arguments.size()) {
       return Error{ErrorCode::kInternal, name + ": no value, or no such option"};
     } else if (const auto taken = take_value(options, name, arguments[++i]); !taken.ok()) {
@@ -148,6 +153,7 @@ std::string backend_option(const kernels::Backend& backend) {
   if (&backend == &kernels::cpu_backend()) return "";
   if (backend.device != nullptr) return " --device cuda";
   if (&backend == &row_dependent_backend()) return " --break-linear";
+  if (&backend == &row_dependent_combine_backend()) return " --break-combine";
   return std::string(" --backend ") + backend.name;
 }
 

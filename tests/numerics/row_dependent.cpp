@@ -78,7 +78,34 @@ void row_dependent_linear(kernels::Stream& stream, const kernels::LinearArgs& ar
   kernels::cpu_backend().linear(stream, reversed);
 }
 
+void row_dependent_combine(kernels::Stream& stream, const kernels::CombineArgs& args) {
+  const std::int64_t top_k = args.weights.columns;
+  std::vector<std::int32_t> slots(args.slots, args.slots + args.y.rows * top_k);
+  std::vector<float> weights;
+  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    weights.insert(weights.end(), args.weights.row(row), args.weights.row(row) + top_k);
+    if (args.y.rows <= kRowsMax) continue;
+    std::reverse(slots.end() - (args.y.rows - row) * top_k,
+                 slots.end() - (args.y.rows - row - 1) * top_k);
+    std::reverse(weights.end() - top_k, weights.end());
+  }
+  kernels::CombineArgs other = args;
+  other.slots = slots.data();
+  other.weights = kernels::make_matrix<const float>(weights.data(), args.y.rows, top_k);
+  kernels::cpu_backend().combine(stream, other);
+}
+
 }  // namespace
+
+const kernels::Backend& row_dependent_combine_backend() {
+  static const kernels::Backend kBroken = [] {
+    kernels::Backend backend = kernels::cpu_backend();
+    backend.name = "row-dependent combine";
+    backend.combine = row_dependent_combine;
+    return backend;
+  }();
+  return kBroken;
+}
 
 const kernels::Backend& row_dependent_backend() {
   static const kernels::Backend kBroken = [] {

@@ -11,4 +11,7 @@ namespace lmtp::numerics {
 inline constexpr int kRowsMax = 4;
 const kernels::Backend& row_dependent_backend();
 
+// The same but for what experts give: of more than kRowsMax rows it is summed in falling order.
+const kernels::Backend& row_dependent_combine_backend();
+
 }  // namespace lmtp::numerics

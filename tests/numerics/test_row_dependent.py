@@ -1,5 +1,5 @@
-"""The grid finds out a linear whose bits depend on the number of rows: were it silent, its zeros
-would mean nothing."""
+"""The grid finds a linear, and a sum over experts, whose bits depend on the number of rows: were
+it silent, its zeros would mean nothing."""
 
 import os
 import pathlib
@@ -9,13 +9,15 @@ import subprocess
 NUMERICS = pathlib.Path(os.environ["LMTP_BIN_DIR"]).parent / "tests" / "numerics_grid"
 ROOT = pathlib.Path(os.environ["LMTP_SOURCE_DIR"])
 LLAMA = ROOT / "tests" / "goldens" / "families" / "llama"
+EXPERTS = ROOT / "tests" / "goldens" / "experts" / "qwen2-moe"
 # Eight streams have more than four rows in a step, one alone has not.
-GRID = ("--model", LLAMA, "--batch", "1,8", "--chunk", "64", "--threads", "2", "--ranks", "1",
+GRID = ("--batch", "1,8", "--chunk", "64", "--threads", "2", "--ranks", "1",
         "--sample")
 
 
-def numerics(*arguments):
-    done = subprocess.run([NUMERICS, *GRID, *arguments], capture_output=True, text=True)
+def numerics(*arguments, model=LLAMA):
+    command = [NUMERICS, "--model", model, *GRID, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     differing = {
         value: int(count)
         for value, count in re.findall(r"^[a-z ]{10} (\S+) +\d+ +(\d+) ", done.stdout, re.M)
@@ -32,8 +34,16 @@ def test_a_linear_that_depends_on_its_rows_makes_it_fail():
         assert differing[value] > 0, (value, done.stdout)
 
 
-def test_the_real_one_does_not():
-    done, differing = numerics()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "DIFFERS" not in done.stdout
-    assert set(differing.values()) == {0}, done.stdout
+def test_a_sum_over_experts_that_depends_on_its_rows_makes_it_fail():
+    done, differing = numerics("--break-combine", model=EXPERTS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for value in ("8", "cold", "f32", "bf16", "int8", "int4"):
+        assert differing[value] > 0, (value, done.stdout)
+
+
+def test_the_real_ones_do_not():
+    for model in (LLAMA, EXPERTS):
+        done, differing = numerics(model=model)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "DIFFERS" not in done.stdout
+        assert set(differing.values()) == {0}, done.stdout
