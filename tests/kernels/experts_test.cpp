@@ -239,6 +239,28 @@ TEST_P(ExpertsTest, EachExpertHasTheBitsOfItsLinearAlone) {
   }
 }
 
+// Whichever worker takes which task.
+TEST_P(ExpertsTest, StepsAfterTheFirstTakeNoMemory) {
+  const ExpertWeights weights(WeightType::kBF16);
+  auto x = testing::random_floats(64 * kExpertInputs, 5);
+  const ExpertIds offsets = {0, 1, 1, 40, 41, 60, 64};
+  std::vector<float> y(64 * kExpertOutputs);
+  WorkerPool pool(3);
+  Stream stream(*GetParam(), pool);
+  std::int64_t num_moves = 0;
+  for (int step = 0; step < 20; ++step) {
+    kernels::expert_linear(stream, {.x = view<const float>(x, kExpertInputs),
+                                    .offsets = offsets.data(),
+                                    .experts = weights.experts.data(),
+                                    .num_experts = kNumExperts,
+                                    .y = view<float>(y, kExpertOutputs)});
+    std::int64_t moves = stream.num_scratch_moves();
+    for (int worker = 0; worker < 3; ++worker) moves += stream.lane(worker).num_scratch_moves();
+    if (step == 0) num_moves = moves;
+    ASSERT_EQ(moves, num_moves) << "step " << step;
+  }
+}
+
 // What a batch is combined from: rows of three experts each, in the order of a step.
 struct CombinedBatch {
   static constexpr int kTopK = 3;
