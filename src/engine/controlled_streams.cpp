@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lmtp/aici/storage_json.h"
+#include "lmtp/base/guarded.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/request/mask_source.h"
 
@@ -130,10 +131,15 @@ std::vector<StreamKey> ControlledStreams::family(const StreamKey& key) const {
   return keys;
 }
 
-void ControlledStreams::forget(const StreamKey& key) {
+// The stream's end has been told, so nothing fails any more: without memory it is tried once more.
+void ControlledStreams::forget(const StreamKey& key) noexcept {
   const auto at = streams_.find(key);
   if (at == streams_.end()) return;
-  at->second.runtime->free(at->second.id);
+  const auto free = [&stream = at->second]() -> Result<void> {
+    stream.runtime->free(stream.id);
+    return {};
+  };
+  if (!guarded(free)) (void)guarded(free);
   streams_.erase(at);
 }
 

@@ -66,7 +66,7 @@ class ControlledStreams {
   // The streams of that one's request, itself and forks.
   std::vector<StreamKey> family(const StreamKey& key) const;
   // The stream has ended.
-  void forget(const StreamKey& key);
+  void forget(const StreamKey& key) noexcept;
 
  private:
   class Source;

@@ -115,6 +115,7 @@ void Engine::Impl::give(const StreamKey& key, StreamEvent event) {
 void Engine::Impl::end(const StreamKey& key, const std::optional<Error>& error) {
   const auto at = streams.find(key);
   scheduler->remove(key);
+  if (at->second.has_gap) return end_with_error(at, lost_tokens());
   if (error) return end_with_error(at, *error);
   end_stream(at, kFinishNames[static_cast<std::size_t>(FinishReason::kStop)]);
 }

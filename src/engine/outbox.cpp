@@ -13,7 +13,7 @@ namespace {
 
 // Of a stream whose last event, which this is, could not be delivered.
 StreamError lost_end(const StreamEvent& event) {
-  StreamError error{.error = {ErrorCode::kInternal, "internal: the end of this stream was lost"}};
+  StreamError error;
   std::visit(
       [&error](const auto& e) {
         error.stream_id = e.stream_id;
@@ -61,8 +61,10 @@ void Outbox::grow() {
 
 std::span<const ConnectionId> Outbox::deliver() {
   failed_.clear();
+  add_lost_ends();
   if (outgoing_.empty()) return {};
   // All memory is taken before anything is moved.
+  lost_.reserve(outgoing_.size());
   grouped_.resize(outgoing_.size());
   wakers_.reserve(deliveries_.size());
   failed_.reserve(deliveries_.size());
@@ -104,18 +106,33 @@ void Outbox::make(Delivery& delivery) {
   if (done) return;
   delivery.failed = true;
   failed_.push_back(delivery.connection);
-  log::error("connection " + std::to_string(delivery.connection) +
-             ": events are lost: " + done.error().message);
+  // For the line there may be no memory either.
+  (void)guarded([&]() -> Result<void> {
+    log::error("connection " + std::to_string(delivery.connection) +
+               ": events are lost: " + done.error().message);
+    return {};
+  });
 }
 
 // Of an event that was moved from, the stream's id and its finish_reason are still there.
-void Outbox::keep_lost_ends() {
+void Outbox::keep_lost_ends() noexcept {
   for (const Delivery& delivery : sent_) {
     if (!delivery.failed) continue;
     for (std::size_t i = delivery.end - delivery.num_events; i < delivery.end; ++i) {
       if (!is_last(grouped_[i])) continue;
-      add(delivery.connection, delivery.sink, lost_end(grouped_[i]));
+      lost_.push_back({delivery.connection, delivery.sink, lost_end(grouped_[i])});
     }
+  }
+  std::ranges::reverse(lost_);
+}
+
+// Each as memory allows: what is left comes with the next call.
+void Outbox::add_lost_ends() {
+  for (; !lost_.empty(); lost_.pop_back()) {
+    const LostEnd& end = lost_.back();
+    StreamError error = end.error;
+    error.error = {ErrorCode::kInternal, "internal: the end of this stream was lost"};
+    add(end.connection, end.sink, std::move(error));
   }
 }
 

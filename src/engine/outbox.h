@@ -18,7 +18,7 @@ class Outbox {
  public:
   void add(ConnectionId connection, const std::shared_ptr<EventSink>& sink, StreamEvent&& event);
 
-  bool empty() const { return outgoing_.empty(); }
+  bool empty() const { return outgoing_.empty() && lost_.empty(); }
 
   // Makes one delivery to each connection that has events, in their order, and then wakes those who
   // take them. Where one cannot be made (a sink threw), its events are lost: the connection is
@@ -39,6 +39,12 @@ class Outbox {
     std::size_t delivery = 0;
     StreamEvent event;
   };
+  // The end of a stream, which could not be delivered.
+  struct LostEnd {
+    ConnectionId connection = 0;
+    std::shared_ptr<EventSink> sink;
+    StreamError error;  // without its text, which takes memory
+  };
   // A place of the hash table of this round's deliveries.
   struct Place {
     std::uint64_t round = 0;
@@ -50,9 +56,11 @@ class Outbox {
   void grow();
   void group();
   void make(Delivery& delivery);
-  void keep_lost_ends();
+  void keep_lost_ends() noexcept;
+  void add_lost_ends();
 
   std::vector<Outgoing> outgoing_;
+  std::vector<LostEnd> lost_;  // of the rounds before, the last first
   std::vector<Delivery> deliveries_;
   std::vector<Place> places_ = std::vector<Place>(16);  // a power of two, at most half of it used
   std::uint64_t round_ = 1;                             // places of another one are empty

@@ -1,5 +1,7 @@
 #include "lmtp/request/event.h"
 
+#include <iterator>
+#include <type_traits>
 #include <utility>
 
 namespace lmtp {
@@ -18,6 +20,13 @@ int num_ended(std::span<const StreamEvent> events) {
     num -= std::holds_alternative<SampleForked>(event) ? 1 : 0;
   }
   return num;
+}
+
+// One allocation, before anything is moved.
+void take_events(std::span<StreamEvent> events, std::vector<StreamEvent>& to) {
+  static_assert(std::is_nothrow_move_constructible_v<StreamEvent>);
+  to.insert(to.end(), std::make_move_iterator(events.begin()),
+            std::make_move_iterator(events.end()));
 }
 
 void deliver_now(EventSink& sink, std::span<StreamEvent> events) {

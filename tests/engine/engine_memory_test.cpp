@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "failing_allocations.h"
 #include "fake_agent.h"
 #include "lmtp/engine/engine.h"
+#include "outbox.h"
 
 namespace lmtp::engine {
 namespace {
@@ -100,6 +103,47 @@ TEST(EngineMemory, RunsOutAtAnyPlace) {
     EXPECT_GT(failing, 20);
     EXPECT_LT(failing, 1000);
   }
+}
+
+// Its first delivery fails, and then one allocation more.
+class FailingTwice : public RecordingSink {
+ public:
+  explicit FailingTwice(int failing) : failing_(failing) {}
+  void deliver(std::span<StreamEvent> events) override {
+    const int left = std::exchange(allocations_left, 0);
+    if (failing_ > 0) {
+      allocations_left = std::exchange(failing_, 0);
+      throw std::bad_alloc();
+    }
+    RecordingSink::deliver(events);
+    allocations_left = left;
+  }
+
+ private:
+  int failing_;
+};
+
+TEST(EngineMemory, RunsOutAgainWhereEndsWereLost) {
+  bool has_failed = true;
+  int failing = 0;
+  while (has_failed && failing < 100) {
+    ++failing;
+    Outbox outbox;
+    const auto sink = std::make_shared<FailingTwice>(failing);
+    for (StreamId id = 1; id <= 3; ++id) {
+      outbox.add(1, sink, TokenEvent{.stream_id = id, .finish_reason = FinishReason::kLength});
+    }
+    for (int round = 0; round < 3; ++round) {
+      try {
+        outbox.deliver();
+      } catch (const std::bad_alloc&) {
+        EXPECT_FALSE(outbox.empty()) << failing;
+      }
+    }
+    has_failed = std::exchange(allocations_left, 0) == 0;
+    for (StreamId id = 1; id <= 3; ++id) EXPECT_EQ(sink->wait_done(id).num_ends, 1) << failing;
+  }
+  EXPECT_GT(failing, 3);
 }
 
 }  // namespace

@@ -120,6 +120,9 @@ bool is_last(const StreamEvent& event);
 // Streams that end by these events, less those that begin by them (SampleForked).
 int num_ended(std::span<const StreamEvent> events);
 
+// Moves the events to the end of those. Where it throws, none has been moved.
+void take_events(std::span<StreamEvent> events, std::vector<StreamEvent>& to);
+
 // Wakes those who take what was delivered.
 class Waker {
  public:

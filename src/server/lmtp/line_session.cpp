@@ -43,9 +43,7 @@ class Mailbox : public EventSink {
   explicit Mailbox(std::shared_ptr<LineTransport> transport) : transport_(std::move(transport)) {}
 
   void deliver(std::span<StreamEvent> events) override {
-    put([&](Contents& contents) {
-      std::move(events.begin(), events.end(), std::back_inserter(contents.events));
-    });
+    put([&](Contents& contents) { take_events(events, contents.events); });
   }
 
   // `work` adds to the contents.

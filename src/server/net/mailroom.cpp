@@ -5,7 +5,6 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <exception>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -24,11 +23,9 @@ constexpr std::chrono::milliseconds kNoMemoryPause{1};
 
 void Mail::add(std::span<StreamEvent> events) {
   const std::lock_guard lock(mutex_);
-  std::vector<StreamEvent>& all = events_.all;
-  events_.ends.push_back(all.size() + events.size());
+  events_.ends.push_back(events_.all.size() + events.size());
   try {
-    all.insert(all.end(), std::make_move_iterator(events.begin()),
-               std::make_move_iterator(events.end()));
+    take_events(events, events_.all);
   } catch (...) {
     events_.ends.pop_back();
     throw;
