@@ -145,7 +145,12 @@ void Client::retry_all() {
   }
 }
 
-void Client::stall() { world_.simulator.pass(microseconds(random_.below(5'000'000))); }
+// What has come meanwhile is still to be read, so the steps of this time tell nothing.
+void Client::stall() {
+  world_.simulator.pass(microseconds(random_.below(5'000'000)));
+  alone_since_ = world_.counts.num_steps;
+  for (auto& [id, stream] : live_) stream.heard_at_step = alone_since_;
+}
 
 void Client::listen(microseconds time) {
   const Clock::time_point until = world_.simulator.now() + time;
