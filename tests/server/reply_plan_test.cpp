@@ -29,6 +29,48 @@ TEST(ReplyPlan, CallsOfEachFormatAreWrittenAndRead) {
   }
 }
 
+TEST(ReplyPlan, WhatEndsACallEndsNoneWithinATextOfItsArguments) {
+  for (const Form& form : forms()) {
+    Replies replies(form.reply, {.tools = some_tools()});
+    const CallLayout& layout = form.calls;
+    for (const std::string& end : {layout.call_end, layout.section_end, layout.argument_end}) {
+      if (end.empty() || text::mark_special(*model_tokenizer(), end) != end) continue;
+      SCOPED_TRACE(form.name + " with " + end);
+      Calls calls = {kAll.back()};
+      calls.front().arguments["at"]["names"] = {"x" + end + "y", "\\\"" + end};
+      if (layout.arguments == CallLayout::Arguments::kJson) {
+        calls.front().arguments["city"] = "x" + end + "\"" + end;
+      }
+      const std::string text = form.written(calls);
+      bool ends = false;
+      EXPECT_EQ(replies.written(text, ends), text);
+      for (std::size_t size = 1; size <= 7; ++size) {
+        EXPECT_EQ(replies.read(text, size), shown_calls(calls)) << size;
+      }
+    }
+  }
+}
+
+// A value that may be a text is one where the call goes on after it.
+TEST(ReplyPlan, AValueThatMayBeATextEndsWhereTheCallGoesOn) {
+  const std::string any = R"({"type": "object", "properties": {"a": {}, "b": {}}})";
+  const OfferedTools tools{.functions = {{"f", any}}};
+  for (const Form& form : forms()) {
+    const CallLayout& layout = form.calls;
+    if (layout.arguments != CallLayout::Arguments::kTagged) continue;
+    if (!layout.string_name_end.empty()) continue;  // which tell what it is
+    SCOPED_TRACE(form.name);
+    const Replies replies({.calls = {layout}}, {.tools = tools});
+    const auto read = [&](const char* json) {
+      const Calls calls = {{"f", "abc123456", *parse_ordered_json(json, "")}};
+      EXPECT_EQ(replies.read(form.written(calls), 3), shown_calls(calls));
+    };
+    const std::string end = json_text(OrderedJson("x" + layout.argument_end + "y"));
+    read((R"({"a": {"t": )" + end + R"(}, "b": [)" + end + "]}").c_str());
+    read(R"({"a": "{\"t", "b": "[\"u"})");
+  }
+}
+
 TEST(ReplyPlan, NoOtherFunctionIsCalledOnceACallIsOpen) {
   for (const Form& form : forms()) {
     if (!form.opens()) continue;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "json_checker.h"
 #include "lmtp/base/json.h"
 #include "tool_schema.h"
 
@@ -32,44 +33,27 @@ std::size_t cut_between_characters(std::string_view text, std::size_t at) {
   return at;
 }
 
-// One value of JSON, which ends with its last bracket.
+// An object, which ends with its last bracket.
 class JsonReader final : public ArgumentReader {
  public:
   State read(std::string& held, std::string& json) override {
     std::size_t at = 0;
-    for (; at < held.size() && !is_done_; ++at) {
-      if (!has_begun_ && held[at] != '{') return State::kWrong;
-      has_begun_ = true;
-      step(held[at]);
+    while (at < held.size() && !checker_.is_whole() && !checker_.is_wrong()) {
+      if (!std::exchange(has_begun_, true) && held[at] != '{') return State::kWrong;
+      checker_.push(held[at++]);
     }
     json.append(held, 0, at);
     held.erase(0, at);
-    return is_done_ ? State::kDone : State::kMore;
+    if (checker_.is_wrong()) return State::kWrong;
+    return checker_.is_whole() ? State::kDone : State::kMore;
   }
   std::unique_ptr<ArgumentReader> clone() const override {
     return std::make_unique<JsonReader>(*this);
   }
 
  private:
-  void step(char byte) {
-    if (std::exchange(is_escaped_, false)) return;
-    if (in_text_) {
-      is_escaped_ = byte == '\\';
-      in_text_ = byte != '"';
-    } else if (byte == '"') {
-      in_text_ = true;
-    } else if (byte == '{' || byte == '[') {
-      ++depth_;
-    } else if (byte == '}' || byte == ']') {
-      is_done_ = --depth_ == 0;
-    }
-  }
-
+  JsonChecker checker_;
   bool has_begun_ = false;
-  bool is_done_ = false;
-  bool in_text_ = false;
-  bool is_escaped_ = false;
-  int depth_ = 0;
 };
 
 class TaggedReader final : public ArgumentReader {
@@ -82,6 +66,7 @@ class TaggedReader final : public ArgumentReader {
     while (true) {
       if (in_value_) {
         if (!read_value(held, json)) return State::kMore;
+        if (is_wrong_) return State::kWrong;
         continue;
       }
       // DeepSeek V4 leaves a line empty where there are no arguments.
@@ -138,26 +123,71 @@ class TaggedReader final : public ArgumentReader {
   // False: it goes on.
   bool read_value(std::string& held, std::string& json) {
     if (value_end_.empty() && !begin_value(held, json)) return false;
-    const std::size_t end = held.find(value_end_);
+    if (is_json_) return read_json(held, json);
+    const std::size_t end = is_text_ ? held.find(value_end_) : end_of_any(held);
     if (end == std::string::npos) {
-      if (!is_text_ && !is_json_) return false;
+      if (!is_text_) return false;
       const std::size_t num_held = std::min(held.size(), value_end_.size());
       const std::size_t cut = cut_between_characters(held, held.size() - num_held);
       append(std::string_view(held).substr(0, cut), json);
       held.erase(0, cut);
       return false;
     }
-    if (!is_text_ && !is_json_) {
-      const std::string_view value = std::string_view(held).substr(0, end);
-      is_text_ = !nlohmann::json::accept(value) || (type_of_json(value) & types_) == 0;
+    if (!is_text_) {
+      is_text_ = !is_value(std::string_view(held).substr(0, end));
       if (is_text_) json += '"';
     }
     append(std::string_view(held).substr(0, end), json);
     if (is_text_) json += '"';
-    held.erase(0, end + value_end_.size());
+    end_value(held, end);
+    return true;
+  }
+
+  // What ends a value does so outside of its texts alone.
+  bool read_json(std::string& held, std::string& json) {
+    std::size_t at = 0;
+    for (; at < held.size(); ++at) {
+      const std::string_view rest = std::string_view(held).substr(at);
+      const bool may_end = rest.starts_with(value_end_) || value_end_.starts_with(rest);
+      if (may_end && !checker_.is_within_text()) break;
+      checker_.push(held[at]);
+    }
+    json.append(held, 0, at);
+    if (!std::string_view(held).substr(at).starts_with(value_end_)) {
+      held.erase(0, at);
+      return false;
+    }
+    is_wrong_ = !checker_.is_whole();
+    checker_ = {};
+    end_value(held, at);
+    return true;
+  }
+
+  void end_value(std::string& held, std::size_t at) {
+    held.erase(0, at + value_end_.size());
     value_end_.clear();
     in_value_ = false;
-    return true;
+  }
+
+  bool is_value(std::string_view text) const {
+    return nlohmann::json::accept(text) && (type_of_json(text) & types_) != 0;
+  }
+
+  // The value may be JSON or a text: within a text of what begins as JSON it does not end, unless
+  // an argument or the call's end follows. npos: it goes on, as far as one can tell.
+  std::size_t end_of_any(std::string_view held) const {
+    if (held.find_first_of("[{\"") != 0) return held.find(value_end_);
+    const std::string next = layout_.argument_separator + layout_.argument_begin;
+    JsonChecker checker;
+    for (std::size_t at = 0; at < held.size(); checker.push(held[at++])) {
+      std::string_view rest = held.substr(at);
+      if (!rest.starts_with(value_end_)) continue;
+      if (!checker.is_within_text()) return at;
+      rest.remove_prefix(value_end_.size());
+      if (rest.starts_with(next) || rest.starts_with(layout_.call_end)) return at;
+      if (next.starts_with(rest) || layout_.call_end.starts_with(rest)) break;
+    }
+    return std::string_view::npos;
   }
 
   void append(std::string_view text, std::string& json) const {
@@ -177,6 +207,8 @@ class TaggedReader final : public ArgumentReader {
   bool in_value_ = false;
   bool is_text_ = false;
   bool is_json_ = false;
+  JsonChecker checker_;         // of the value, where it is JSON
+  bool is_wrong_ = false;       // it was none
   JsonTypes types_ = kAnyType;  // of the value
 };
 

@@ -19,7 +19,8 @@ class ArgumentReader {
   };
 
   virtual ~ArgumentReader() = default;
-  // Takes from the front of `held` what is certain, and appends its JSON.
+  // Takes from the front of `held` what is certain, and appends its JSON, which is an object once
+  // it is done.
   virtual State read(std::string& held, std::string& json) = 0;
   virtual std::unique_ptr<ArgumentReader> clone() const = 0;
 };

@@ -15,13 +15,25 @@ namespace {
 constexpr std::chrono::seconds kTriesMax{5};  // then the names alone are tried
 constexpr std::size_t kEachNumMax = 64;       // so that other grammars stay known
 constexpr std::size_t kLoggedMax = 16;        // names
+const std::string kLooseLine = "\n// loose: ";
+
+// The functions that a grammar says to be loose.
+std::unordered_set<std::string_view> loose_in(std::string_view grammar) {
+  std::unordered_set<std::string_view> names;
+  for (auto at = grammar.find(kLooseLine); at != std::string_view::npos;
+       at = grammar.find(kLooseLine, at)) {
+    at += kLooseLine.size();
+    names.insert(grammar.substr(at, grammar.find('\n', at) - at));
+  }
+  return names;
+}
 
 }  // namespace
 
 CallGrammars::CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, OfferedTools tools,
                            const registry::ReadyModel& model, std::optional<Grammar> content,
                            std::optional<GrammarTriggers> triggers,
-                           std::shared_ptr<std::atomic<bool>> is_loosened)
+                           std::shared_ptr<LooseFunctions> loose)
     : layout_(std::move(layout)),
       tools_(std::move(tools)),
       model_(model.name),
@@ -29,13 +41,13 @@ CallGrammars::CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, Offe
       compiler_(model.grammars),
       content_(std::move(content)),
       triggers_(std::move(triggers)),
-      is_loosened_(std::move(is_loosened)),
+      loose_(std::move(loose)),
       all_(written()) {}
 
 Grammar CallGrammars::written() {
   CallGrammar written = make_call_grammar(*layout_, tools_, tokenizer_.get());
   unkept_ = std::move(written.unkept);
-  if (!written.cut.empty()) *is_loosened_ = true;
+  add_loose({written.cut.begin(), written.cut.end()});
   if (written.cut.size() > kLoggedMax) written.cut.resize(kLoggedMax);
   log_once(
       "tools: the schemas of these are too long to be followed in the form of this model's calls, "
@@ -45,6 +57,9 @@ Grammar CallGrammars::written() {
   grammar.triggers = triggers_;
   for (const OfferedFunction& function : tools_.functions) {  // no stand-in is both one's
     if (function.is_strict) grammar.text += "// strict: " + function.name + "\n";
+  }
+  for (const OfferedFunction& function : tools_.functions) {  // which the next turn is to know
+    if (function.is_loose) grammar.text += kLooseLine.substr(1) + function.name + "\n";
   }
   if (!content_) return grammar;
   constexpr std::string_view kStart = "start:";
@@ -58,8 +73,11 @@ Grammar CallGrammars::grammar() const {
   const bool may_be_loose = tools_.choice == OfferedTools::Choice::kAuto;
   auto instead = may_be_loose && compiler_ != nullptr ? compiler_->stand_in(all_) : std::nullopt;
   if (!instead) return all_;
-  *is_loosened_ = true;
-  if (instead->kind != Grammar::Kind::kLark) return unconstrained();
+  if (instead->kind != Grammar::Kind::kLark) {
+    loose_->add_all();
+    return unconstrained();
+  }
+  add_loose(loose_in(instead->text));
   instead->triggers = triggers_;
   return *std::move(instead);
 }
@@ -85,7 +103,7 @@ std::optional<Grammar> CallGrammars::next(bool has_compiled) {
     case Stage::kNames:
       if (std::ranges::any_of(tools_.functions, &OfferedFunction::is_strict)) break;
       stage_ = Stage::kNothing;
-      *is_loosened_ = true;
+      loose_->add_all();
       log_once("tools: no grammar of them can be compiled, and nothing keeps calls to them:",
                {model_});
       return last_ = unconstrained();
@@ -95,9 +113,15 @@ std::optional<Grammar> CallGrammars::next(bool has_compiled) {
   return std::nullopt;
 }
 
+void CallGrammars::add_loose(const std::unordered_set<std::string_view>& names) const {
+  for (std::size_t i = 0; i < tools_.functions.size() && !names.empty(); ++i) {
+    if (names.contains(tools_.functions[i].name)) loose_->add(i);
+  }
+}
+
 void CallGrammars::loosen(OfferedFunction& function) {
   if (function.is_strict || std::exchange(function.is_loose, true)) return;
-  *is_loosened_ = true;
+  loose_->add(static_cast<std::size_t>(&function - tools_.functions.data()));
   names_.push_back(function.name);
 }
 

@@ -1,12 +1,13 @@
 // Finds a grammar of a chat's calls that can be compiled.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "intake.h"
@@ -23,13 +24,12 @@ namespace lmtp::server {
 // strict. What was found so is kept by the model's compiler, and is first the next time.
 class CallGrammars final : public GrammarRetry {
  public:
-  // content: what the text is that is no call, by a schema. is_loosened becomes true before a
-  // grammar is given out that takes arguments which the schemas do not. REQUIRES: the model has a
-  // tokenizer.
+  // content: what the text is that is no call, by a schema. loose: of these tools; a function is
+  // added before a grammar is given out that takes arguments which its schema does not. REQUIRES:
+  // the model has a tokenizer.
   CallGrammars(std::shared_ptr<const text::ReplyLayout> layout, OfferedTools tools,
                const registry::ReadyModel& model, std::optional<Grammar> content,
-               std::optional<GrammarTriggers> triggers,
-               std::shared_ptr<std::atomic<bool>> is_loosened);
+               std::optional<GrammarTriggers> triggers, std::shared_ptr<LooseFunctions> loose);
 
   // The first to compile.
   Grammar grammar() const;
@@ -46,6 +46,7 @@ class CallGrammars final : public GrammarRetry {
   Grammar loosened();
   Grammar each();
   Grammar unconstrained() const;
+  void add_loose(const std::unordered_set<std::string_view>& names) const;
 
   const std::shared_ptr<const text::ReplyLayout> layout_;
   OfferedTools tools_;
@@ -54,7 +55,7 @@ class CallGrammars final : public GrammarRetry {
   const std::shared_ptr<constraint::GrammarCompiler> compiler_;  // null: nothing is kept
   const std::optional<Grammar> content_;
   const std::optional<GrammarTriggers> triggers_;
-  const std::shared_ptr<std::atomic<bool>> is_loosened_;
+  const std::shared_ptr<LooseFunctions> loose_;
   const Clock::time_point begin_ = Clock::now();
   std::string unkept_;
   const Grammar all_;

@@ -1,9 +1,7 @@
 // Reads texts by a model's ReplyLayout.
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -26,7 +24,7 @@ struct Known {
   text::ReplyLayout layout;
   std::vector<OfferedFunction> functions;
   std::vector<Parameters> parameters;  // of each, where a layout has tags; else none
-  std::shared_ptr<const std::atomic<bool>> is_loosened;
+  std::shared_ptr<const LooseFunctions> loose;
   std::shared_ptr<const GrammarTriggers> triggers;
   bool begins_with_call = false;  // after its reasoning
 };
@@ -53,7 +51,6 @@ class LayoutReader final : public ReplyReader {
         id_(other.id_),
         ids_(other.ids_),
         held_(other.held_),
-        json_(other.json_),
         spaces_(other.spaces_),
         is_begun_(other.is_begun_),
         has_text_(other.has_text_),
@@ -265,7 +262,7 @@ class LayoutReader final : public ReplyReader {
     layout_ = &layout;
     const auto number = static_cast<std::size_t>(&function - known_->functions.data());
     arguments_ =
-        make_argument_reader(layout, known_->parameters[number], known_->is_loosened->load());
+        make_argument_reader(layout, known_->parameters[number], known_->loose->contains(number));
     function_ = function.name;
     id_ = std::move(id);
     held_.erase(0, num_bytes);
@@ -330,13 +327,10 @@ class LayoutReader final : public ReplyReader {
   bool read_arguments(ReplyEvents& events) {
     std::string json;
     const auto state = arguments_->read(held_, json);
-    json_ += json;
     if (!json.empty()) events.emplace_back(CallArguments{std::move(json)});
     if (state == ArgumentReader::State::kMore) return false;
     // Where no grammar holds, a model may write what is none.
-    const bool is_json = state == ArgumentReader::State::kDone && nlohmann::json::accept(json_);
-    json_.clear();
-    if (!is_json) return leave(events);
+    if (state == ArgumentReader::State::kWrong) return leave(events);
     stage_ = Stage::kClosing;
     return true;
   }
@@ -405,7 +399,6 @@ class LayoutReader final : public ReplyReader {
   std::string id_ = {};                // as the model calls it
   std::vector<std::string> ids_ = {};  // of all calls
   std::string held_ = {};
-  std::string json_ = {};    // the call's arguments so far
   std::string spaces_ = {};  // that may be the edge of calls or reasoning
   bool is_begun_ = false;    // content, or something else
   bool has_text_ = false;
@@ -418,12 +411,11 @@ class LayoutReader final : public ReplyReader {
 }  // namespace
 
 ReplyFormat make_format(const text::ReplyLayout& layout, const OfferedTools& tools,
-                        GrammarTriggers triggers,
-                        std::shared_ptr<const std::atomic<bool>> is_loosened) {
+                        GrammarTriggers triggers, std::shared_ptr<const LooseFunctions> loose) {
   auto known = std::make_shared<Known>();
   known->layout = layout;
   known->functions = tools.functions;
-  known->is_loosened = std::move(is_loosened);
+  known->loose = std::move(loose);
   const bool has_tags = std::ranges::any_of(layout.calls, [](const CallLayout& calls) {
     return calls.arguments == CallLayout::Arguments::kTagged;
   });

@@ -1,6 +1,8 @@
 // The functions that a chat offers, and how the model is to call them.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,22 @@ struct OfferedTools {
   bool calls_several = true;  // in one reply
 
   bool is_forced() const { return choice != Choice::kAuto; }
+};
+
+// The functions with arguments that the grammar takes and their schemas do not: known when a reader
+// is at them. Shared by what finds the grammar and what reads by it. Any thread.
+class LooseFunctions {
+ public:
+  explicit LooseFunctions(const OfferedTools& tools) : are_loose_(tools.functions.size()) {}
+
+  void add(std::size_t number) { are_loose_[number] = true; }
+  void add_all() {
+    for (std::atomic<bool>& one : are_loose_) one = true;
+  }
+  bool contains(std::size_t number) const { return are_loose_[number]; }
+
+ private:
+  std::vector<std::atomic<bool>> are_loose_;
 };
 
 }  // namespace lmtp::server

@@ -1,7 +1,6 @@
 // The formats of replies: what readers make of texts, by what the texts are known to be.
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include "lmtp/text/reply_layout.h"
@@ -15,10 +14,8 @@ namespace lmtp::server {
 // are the stream's grammar's, have the marks of text::mark_special(), as the texts do; what is left
 // of marked text is none of the reply. Where a call is forced, the text begins with one. No call is
 // made of a function that is not among `tools`; without any, all but the reasoning is content.
-// is_loosened: the grammar takes arguments that the tools' schemas do not; known when a reader is
-// at them. Not null.
+// loose: of these tools; not null.
 ReplyFormat make_format(const text::ReplyLayout& layout, const OfferedTools& tools,
-                        GrammarTriggers triggers,
-                        std::shared_ptr<const std::atomic<bool>> is_loosened);
+                        GrammarTriggers triggers, std::shared_ptr<const LooseFunctions> loose);
 
 }  // namespace lmtp::server

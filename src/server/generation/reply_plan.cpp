@@ -1,7 +1,6 @@
 #include "reply_plan.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -125,7 +124,7 @@ class Planner {
     if (!tools.functions.empty() && !layout_.calls.empty() && has_room) {
       if (auto added = add_calls(tools); !added) return added.error();
     } else if (layout_.reasoning || !layout_.dropped.empty()) {
-      read_by_layout({}, {});
+      read_by_layout({}, {}, std::make_shared<const LooseFunctions>(OfferedTools()));
     }
     if (!reasoning_.reasoning_end.empty()) add_reasoning();
     return std::move(plan_);
@@ -144,9 +143,10 @@ class Planner {
                                      triggers.openings.end());
       triggers.openings.clear();
     }
+    const auto loose = std::make_shared<LooseFunctions>(tools);
     auto grammars =
         std::make_unique<CallGrammars>(std::make_shared<const ReplyLayout>(layout_), tools, model_,
-                                       wishes_.grammar, for_grammar, is_loosened_);
+                                       wishes_.grammar, for_grammar, loose);
     if (!grammars->unkept().empty()) {
       return Error{ErrorCode::kInvalid,
                    "tools: '" + grammars->unkept() +
@@ -156,7 +156,7 @@ class Planner {
     }
     plan_.grammar = grammars->grammar();
     if (is_auto) plan_.retry = std::move(grammars);
-    read_by_layout(tools, triggers);
+    read_by_layout(tools, triggers, loose);
     return {};
   }
 
@@ -176,12 +176,13 @@ class Planner {
     return with_reasoning({});
   }
 
-  void read_by_layout(const OfferedTools& tools, const GrammarTriggers& triggers) {
+  void read_by_layout(const OfferedTools& tools, const GrammarTriggers& triggers,
+                      std::shared_ptr<const LooseFunctions> loose) {
     plan_.markers = markers_of(layout_);
     const tokenizer::Tokenizer& tokenizer = **model_.tokenizer;
     plan_.format =
         make_format(marked(layout_, tokenizer), tools,
-                    text::mark_special(tokenizer, with_reasoning(triggers)), is_loosened_);
+                    text::mark_special(tokenizer, with_reasoning(triggers)), std::move(loose));
   }
 
   // What constrains the reply begins after its reasoning.
@@ -199,8 +200,6 @@ class Planner {
   ReplyLayout layout_;
   const ReplyWishes& wishes_;
   const GrammarTriggers reasoning_;
-  const std::shared_ptr<std::atomic<bool>> is_loosened_ =
-      std::make_shared<std::atomic<bool>>(false);
   ReplyPlan plan_;
 };
 
