@@ -202,24 +202,32 @@ std::vector<Request> Engine::Impl::close() {
   stopped = true;
   publish();
   inbox->queue.close();
+  // Where memory runs out here, nobody starts over.
+  const auto try_twice = [](const auto& call) {
+    const auto tried = [&]() -> Result<void> {
+      call();
+      return {};
+    };
+    if (!guarded(tried)) (void)guarded(tried);
+  };
   std::vector<Request> unanswered;
   for (EngineCommand& command : inbox->queue.drain()) {
     if (auto* request = std::get_if<Request>(&command)) {
       if (lost && !stop_at && on_lost) {
         unanswered.push_back(std::move(*request));
       } else {
-        refuse(*request, shutting_down());
+        try_twice([&] { refuse(*request, shutting_down()); });
       }
     } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
       std::erase_if(unanswered, [&](const Request& waiting) {
         if (waiting.key != cancel->key) return false;
-        refuse(waiting, cancel->reason);
+        try_twice([&] { refuse(waiting, cancel->reason); });
         return true;
       });
     }
   }
-  deliver();
-  if (!outbox.empty()) deliver();  // what could not be delivered, once more
+  try_twice([&] { deliver(); });
+  if (!outbox.empty()) try_twice([&] { deliver(); });  // what could not be delivered, once more
   return unanswered;
 }
 
