@@ -3,8 +3,10 @@
 #include "kernels/experts.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "kernels/backend.h"
@@ -194,8 +196,15 @@ void plain::expert_linear(Stream& stream, const ExpertLinearArgs& args) {
     }
   }
   stream.make_lanes();
-  stream.pool().parallel_for(
-      num_tasks, [&](int task, int worker) { run_task(stream.lane(worker), args, tasks[task]); });
+  std::atomic<bool> lacks_memory = false;  // which a lane takes for more rows than before
+  stream.pool().parallel_for(num_tasks, [&](int task, int worker) {
+    try {
+      run_task(stream.lane(worker), args, tasks[task]);
+    } catch (const std::bad_alloc&) {
+      lacks_memory = true;
+    }
+  });
+  if (lacks_memory) throw std::bad_alloc();
   stream.even_lanes();
 }
 

@@ -176,7 +176,11 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
     // A rank's share of the inputs of codes is widened.
     const bool is_likely = (quantization.method == model::QuantMethod::kGguf || !is_table) &&
                            (share == shares.end() || share->second.split != model::Split::kInputs);
-    if (may_be_narrow && is_likely && tensor.shape.size() == 2 && tensor.name.ends_with(kWeight)) {
+    // Experts have no order of their inputs (WeightStack::in_order).
+    const bool is_widened =
+        quantization.ordered && tensor.name.find(".experts.") != std::string::npos;
+    if (may_be_narrow && is_likely && !is_widened && tensor.shape.size() == 2 &&
+        tensor.name.ends_with(kWeight)) {
       scheme = model::find_scheme(quantization,
                                   tensor.name.substr(0, tensor.name.size() - kWeight.size()));
     }

@@ -38,10 +38,9 @@ struct Quantisation {
   const char* kind;
 };
 constexpr Quantisation kQuantisations[] = {
-    {"qweight", "GPTQ or AWQ"},
-    {"weight_packed", "compressed-tensors"},
-    {"weight.absmax", "bitsandbytes"},
-    {"W_q", "HQQ"},
+    {"qweight", "GPTQ or AWQ"},        {"weight_packed", "compressed-tensors"},
+    {"weight.absmax", "bitsandbytes"}, {"W_q", "HQQ"},
+    {"gate_up_proj_blocks", "MXFP4"},
 };
 // A tensor of the first layer, and the embedding that stands beside the layers.
 constexpr std::pair<std::string_view, std::string_view> kEmbeddings[] = {

@@ -89,7 +89,24 @@ class Reading {
     auto entries = path.ends_with(".bin") ? read_pickled(*file_) : read_safetensors(*file_);
     if (!entries) return entries.error();
     entries_ = *std::move(entries);
+    settle_names();
     return check_targets();
+  }
+
+  // An adapter may be of a larger model, such as one with vision: its tensors for this one
+  // get the names that it has alone, and those for other parts, which change no text, go.
+  void settle_names() {
+    for (const std::string_view inside : {"model.language_model.", "language_model.model."}) {
+      const std::string outer = std::string(kPrefix) + std::string(inside);
+      TensorEntries own;
+      for (const auto& [name, entry] : entries_) {
+        if (!name.starts_with(outer)) continue;
+        own.emplace(std::string(kPrefix) + "model." + name.substr(outer.size()), entry);
+      }
+      if (own.empty()) continue;
+      entries_ = std::move(own);
+      return;
+    }
   }
 
   Result<void> check_targets() const {

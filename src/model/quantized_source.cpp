@@ -137,6 +137,12 @@ class QuantizedSource : public TensorSource {
     const QuantScheme* scheme = quantization_.schemes.size() == 1
                                     ? &quantization_.schemes.front()
                                     : find_scheme(quantization_, module);
+    if (spec.shape.size() == 3) {
+      return Error{ErrorCode::kInvalid, origin() + ": tensor '" + spec.name +
+                                            "' is quantised, and has all experts in one, which is "
+                                            "not read; needed is the checkpoint that it was made "
+                                            "from"};
+    }
     if (scheme == nullptr || spec.shape.size() != 2) {
       return Error{ErrorCode::kInvalid, origin() + ": tensor '" + spec.name +
                                             "' is quantised, and quantization_config does not say "

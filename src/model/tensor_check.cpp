@@ -68,10 +68,14 @@ std::string part_of(std::string_view name) {
 }
 
 // Whether it belongs to heads that predict further tokens ahead, which are no part of the language
-// model: "mtp.", or a layer more than config.json says, with their projection.
+// model: "mtp." or ERNIE's "mtp_block." and its kin, or a layer more than config.json says, with
+// their projection.
 bool is_of_further_tokens(const std::string& name, const std::vector<std::string>& names,
                           int num_layers) {
-  if (name.starts_with("mtp.") || name.find(".mtp.") != std::string::npos) return true;
+  if (name.starts_with("mtp.") || name.find(".mtp.") != std::string::npos ||
+      name.find(".mtp_") != std::string::npos) {
+    return true;
+  }
   const std::string layer = "layers." + std::to_string(num_layers) + ".";
   const std::size_t at = name.find(layer);
   return at != std::string::npos &&

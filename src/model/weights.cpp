@@ -290,7 +290,7 @@ std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
   std::vector<std::shared_ptr<CodedMatrix>> matrices;  // live until all is packed
   std::vector<StackedCodes::Output> outputs;
   std::optional<CodedWeight> weight;
-  if (has_slices(stack)) return std::nullopt;
+  if (has_slices(stack) || stack.is_router) return std::nullopt;
   // A rank's share of the inputs may begin within a group.
   bool fits = stack.order == kernels::WeightOrder::kOutputsByInputs &&
               (stack.split != Split::kInputs || shard_.count == 1);

@@ -60,7 +60,7 @@ def packed(codes):
 def quantised(name, tensor, to):
     """The tensors that stand for one; None: it stays as it is."""
     module = name.removesuffix(".weight")
-    if tensor.dim() == 3:
+    if tensor.dim() == 3 and re.search(r"\.experts\.|(input|output)_linear\.weight$", name):
         raise Refusal(
             f"tensor '{name}': experts in one tensor, for which compressed-tensors has no layout; "
             "serve it with --dtype"

@@ -83,8 +83,8 @@ void read_experts(ConfigReader& json, ModelConfig& config, const ExpertKeys& key
   experts.count = static_cast<int>(json.integer({keys.count, "num_experts", "num_local_experts"},
                                                 keys.default_count, 1, kernels::kExpertsMax));
   const int most = std::min(experts.count, kernels::kExpertsPerRowMax);
-  experts.routing.top_k =
-      static_cast<int>(json.integer({keys.top_k}, std::min(keys.default_top_k, most), 1, most));
+  experts.routing.top_k = static_cast<int>(json.integer(
+      {keys.top_k, "num_experts_per_tok"}, std::min(keys.default_top_k, most), 1, most));
 }
 
 void read_plain_mlp(ConfigReader& json, ModelConfig& config, const char* activation,

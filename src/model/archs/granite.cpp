@@ -31,6 +31,9 @@ void read_moe(ConfigReader& json, ModelConfig& config) {
   config.experts.size = config.mlp_size;
   config.experts.routing.kind = kernels::Routing::Kind::kSoftmaxOfChosen;
   for (LayerSpec& layer : config.layers) layer.sparse = true;
+  if (const std::string kind = json.text("position_embedding_type", "rope"); kind != "rope") {
+    json.refuse("position_embedding_type: '" + kind + "' is not supported; supported is rope");
+  }
 }
 
 DecoderForm moe_form(const ModelConfig&) {

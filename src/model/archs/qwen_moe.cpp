@@ -15,6 +15,11 @@ namespace {
 // The numbers of layers that are dense all the same.
 std::vector<double> read_dense_layers(ConfigReader& json, const ModelConfig& config) {
   std::vector<double> dense = json.numbers("mlp_only_layers");
+  if (dense.size() > static_cast<std::size_t>(config.num_layers)) {
+    json.refuse("mlp_only_layers: at most " + std::to_string(config.num_layers) +
+                " layers are expected");
+    return {};
+  }
   const auto is_layer = [&](double layer) {
     return layer >= 0 && layer < config.num_layers && layer == std::floor(layer);
   };
