@@ -110,6 +110,30 @@ TEST(LoraAdapterTest, PeftsOwnIsRead) {
   EXPECT_EQ(weights->num_elements() % kernels::kLoraChunk, 0);
 }
 
+// As peft names them where the whole model, vision included, was tuned: a tensor of another part is
+// there, too.
+TEST(LoraAdapterTest, OneOfALargerModelIsRead) {
+  const auto alone = Folder().read();
+  ASSERT_TRUE(alone.ok());
+  for (const std::string inside : {"model.language_model.", "language_model.model."}) {
+    Folder folder;
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : folder.header.items()) {
+      if (entry.contains("data_offsets")) names.push_back(name);
+    }
+    const std::string before = "base_model.model.model.";
+    for (const std::string& name : names) {
+      folder.rename(name, "base_model.model." + inside + name.substr(before.size()));
+    }
+    folder.header["base_model.model.model.vision_tower.layers.0.q_proj.lora_A.weight"] =
+        folder.header.at("base_model.model." + inside + std::string(kLast).substr(before.size()));
+    const auto weights = folder.read();
+    ASSERT_TRUE(weights.ok()) << weights.error().message;
+    EXPECT_EQ(weights->first_delta, alone->first_delta);
+    EXPECT_EQ(weights->num_elements(), alone->num_elements());
+  }
+}
+
 TEST(LoraAdapterTest, AnotherModelsIsRefused) {
   EXPECT_NE(Folder().error("families/qwen3").find("the adapter is of 'families/llama'"),
             std::string::npos);
