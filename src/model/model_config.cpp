@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 #include "archs/archs.h"
 #include "archs/common.h"
@@ -96,7 +97,46 @@ constexpr Shape kShapes[] = {
   "vocab_size": 128256
 }
 )"},
+    {"qwen3-30b-a3b", R"({
+  "architectures": ["Qwen3MoeForCausalLM"],
+  "model_type": "qwen3_moe",
+  "bos_token_id": 151935,
+  "eos_token_id": 151935,
+  "head_dim": 128,
+  "hidden_act": "silu",
+  "hidden_size": 2048,
+  "intermediate_size": 6144,
+  "max_position_embeddings": 40960,
+  "moe_intermediate_size": 768,
+  "norm_topk_prob": true,
+  "num_attention_heads": 32,
+  "num_experts": 128,
+  "num_experts_per_tok": 8,
+  "num_hidden_layers": 48,
+  "num_key_value_heads": 4,
+  "rms_norm_eps": 1e-06,
+  "rope_theta": 1000000.0,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 151936
+}
+)"},
 };
+
+// The shape with so many layers that `shape` names: NAME-8l; empty: it is none.
+std::string cut_shape(const Shape& whole, const std::string& shape) {
+  constexpr std::string_view kLayers = "\"num_hidden_layers\": ";
+  const std::string stem = std::string(whole.name) + "-";
+  std::string json = whole.config_json;
+  const std::size_t at = json.find(kLayers);
+  if (at == std::string::npos || !shape.starts_with(stem) || !shape.ends_with('l')) return "";
+  const std::string number = shape.substr(stem.size(), shape.size() - stem.size() - 1);
+  const bool is_number = !number.empty() && number.size() <= 3 && number.front() != '0' &&
+                         number.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number) return "";
+  const std::size_t first = at + kLayers.size();
+  return json.replace(first, json.find(',', first) - first, number);
+}
 
 kernels::ElementType read_weight_type(ConfigReader& json) {
   // Newer versions of transformers call it dtype.
@@ -228,6 +268,7 @@ Result<std::string> shape_config_json(const std::string& shape) {
   std::string known;
   for (const Shape& candidate : kShapes) {
     if (shape == candidate.name) return std::string(candidate.config_json);
+    if (std::string cut = cut_shape(candidate, shape); !cut.empty()) return cut;
     known += known.empty() ? "" : ", ";
     known += candidate.name;
   }

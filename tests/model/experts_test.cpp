@@ -57,6 +57,18 @@ TEST(ExpertsTest, TheirNumberHasTheNamesOfBothReleases) {
   }
 }
 
+TEST(ExpertsTest, ARandomShapeMayHaveFewerLayers) {
+  EXPECT_EQ(model::shape_config("qwen3-30b-a3b")->num_layers, 48);
+  const auto cut = model::shape_config("qwen3-30b-a3b-8l");
+  ASSERT_TRUE(cut.ok()) << cut.error().message;
+  EXPECT_EQ(cut->num_layers, 8);
+  EXPECT_EQ(cut->experts.count, 128);
+  for (const char* none : {"qwen3-30b-a3b-0l", "qwen3-30b-a3b-l", "qwen3-30b-a3b-8", "gpt2-8l",
+                           "qwen3-30b-a3b-12345l", "qwen3-30b-a3b--1l"}) {
+    expect_said(model::shape_config(none).error().message, "no such shape");
+  }
+}
+
 TEST(ExpertsTest, AModelWithoutSparseLayersHasNoExperts) {
   const auto dense = read(moe("qwen3_moe", R"("num_hidden_layers": 2, "mlp_only_layers": [0, 1])"));
   EXPECT_EQ(dense->experts.count, 0);

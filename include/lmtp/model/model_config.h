@@ -140,7 +140,8 @@ inline constexpr std::int64_t kExpertFloatsMax = std::int64_t{1} << 22;  // of a
 // with it. Any thread.
 Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options = {});
 
-// The config of a random model: "gpt2", "gpt2-medium", "tinyllama-1.1b", "llama-3-8b". The error
+// The config of a random model: "gpt2", "gpt2-medium", "tinyllama-1.1b", "llama-3-8b",
+// "qwen3-30b-a3b"; of the last three also with fewer layers: "qwen3-30b-a3b-8l". The error
 // lists the known shapes.
 Result<ModelConfig> shape_config(const std::string& shape);
 
