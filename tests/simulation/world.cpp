@@ -264,6 +264,9 @@ void World::end_step() {
     left = num_armed_steps_ = 0;
     last_faults_[Fault::kMemory] = simulator.now();
   }
+  // An engine that starts over without memory ends the process.
+  const auto last = last_faults_.find(Fault::kMemory);
+  if (last != last_faults_.end() && simulator.now() - last->second < kSecond / 10) return;
   if (!features.no_memory || is_healed_ || num_armed_steps_ > 0 || !faults_.one_in(50)) return;
   left = faults_.between(1, 200);
   num_armed_steps_ = 1;
