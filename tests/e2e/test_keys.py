@@ -211,16 +211,16 @@ def test_with_its_scope_no_key_finds_what_others_have_asked(keys):
 
 
 def test_lmtps_streams_have_salts_too(server):
-    async def cached(salt, verb, **fields):
-        async with Socket(server.endpoint, headers={"Authorization": f"Bearer {ROOT_KEY}"}) as s:
-            before = (await s.ask("MODEL_INFO", 5))["stats"]["num_tokens_computed"]
+    async def computed_of(salt, verb, **fields):
+        async with Socket(f"root:{ROOT_KEY}@{server.endpoint}") as s:
+            before = (await s.model_info())["stats"]["num_tokens_computed"]
             await s.send(verb, stream_id=1, prompt=[280] * 100, cache_salt=salt, **fields)
             await s.finish(1)
-            return (await s.ask("MODEL_INFO", 5))["stats"]["num_tokens_computed"] - before
+            return (await s.model_info())["stats"]["num_tokens_computed"] - before
 
     generates = {"verb": "GENERATE", "max_tokens": 1}
     scores = {"verb": "SCORE", "scored": [281] * 20}
     for fields in (generates, scores):
-        computed = [asyncio.run(cached(salt, **fields)) for salt in ("x", "x", "y")]
+        computed = [asyncio.run(computed_of(salt, **fields)) for salt in ("x", "x", "y")]
         assert computed[1] < 10 < computed[0], fields
         assert computed[2] == computed[0], fields

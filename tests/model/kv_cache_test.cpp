@@ -235,16 +235,16 @@ TEST(KvLayoutTest, WhatTheNextTokenSeesIsNeeded) {
       EXPECT_EQ(layout.first_block(group, position), seen / kBlockSize) << position << group;
     }
   }
-  EXPECT_EQ(layout.num_held_max(33), 3 + 2 + 3 + 3);
-  EXPECT_EQ(layout.num_held_max(16 * 100), 100 + 2 + 3 + 3);
+  EXPECT_EQ(layout.num_held_max(33), 3 + 3 + 3 + 3);
+  EXPECT_EQ(layout.num_held_max(16 * 100), 100 + 4 + 5 + 5);
   // By hand, of all places where what is written may begin.
   for (const int window : {1, 2, 16, 17, 18, 33, 100}) {
     const KvLayout one{.num_groups = 2, .windows = {0, window}, .num_written_max = 8};
     for (const int num_written : {1, 2, 15, 16, 17, 40}) {
       int most = 0;
       for (int first = 200; first < 216; ++first) {
-        const int seen = first + 1 - window;
-        most = std::max(most, (first + num_written - 1) / kBlockSize - seen / kBlockSize + 1);
+        const int kept = first - KvLayout::kKeptBefore + 1 - window;
+        most = std::max(most, (first + num_written - 1) / kBlockSize - kept / kBlockSize + 1);
       }
       EXPECT_EQ(one.num_held_max(1, 1000, num_written), most) << window << ' ' << num_written;
     }
