@@ -170,10 +170,11 @@ class EmbeddedRuntime : public Runtime {
       const std::lock_guard lock(mutex_);
       const auto found = sequences_.find(sequence);
       if (found == sequences_.end()) return;
-      request = std::move(found->second);
-      sequences_.erase(found);
+      request = found->second;
     }
     strands_->post(request->strand(), [request, sequence] { request->free(sequence); });
+    const std::lock_guard lock(mutex_);  // once nothing fails any more
+    sequences_.erase(sequence);
   }
 
  private:

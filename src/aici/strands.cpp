@@ -23,7 +23,12 @@ void Strands::add(const std::shared_ptr<Strand>& strand, Task task) {
   strand->tasks.push_back(std::move(task));
   if (strand->is_queued) return;
   strand->is_queued = true;
-  queue(strand);
+  try {
+    queue(strand);
+  } catch (...) {  // the next task finds this one
+    strand->is_queued = false;
+    throw;
+  }
 }
 
 void Strands::queue(std::shared_ptr<Strand> strand) {

@@ -211,7 +211,10 @@ std::vector<Request> Engine::Impl::close() {
     if (!guarded(tried)) (void)guarded(tried);
   };
   std::vector<Request> unanswered;
-  for (EngineCommand& command : inbox->queue.drain()) {
+  std::vector<EngineCommand> commands;
+  try_twice([&] { commands = inbox->queue.drain(); });
+  try_twice([&] { unanswered.reserve(commands.size()); });
+  for (EngineCommand& command : commands) {
     if (auto* request = std::get_if<Request>(&command)) {
       if (lost && !stop_at && on_lost) {
         unanswered.push_back(std::move(*request));

@@ -49,17 +49,18 @@ class ModelRoute::CountingSink final : public EventSink {
       : route_(std::move(route)), share_(share), inner_(std::move(inner)) {}
 
   void deliver(std::span<StreamEvent> events) override {
-    const int num_ends = num_ended(events);
+    // A fork is there, whether its client is told or not.
+    if (const int num = num_forked(events); num > 0) route_->count(share_, num);
     // First, so that a client that has seen the end finds the model idle.
-    if (num_ends > 0) route_->uncount(share_, num_ends);
-    if (num_ends < 0) route_->count(share_, -num_ends);
+    const int num_ends = num_ended(events);
+    if (num_ends > 0) route_->uncount(share_, num_ends, true);
     try {
       inner_->deliver(events);
     } catch (...) {
-      if (num_ends > 0) route_->count(share_, num_ends);  // they come again
-      if (num_ends < 0) route_->uncount(share_, -num_ends);
+      if (num_ends > 0) route_->recount(share_, num_ends);  // they come again
       throw;
     }
+    if (num_ends > 0) route_->forget_if_none(share_);
   }
 
   std::shared_ptr<Waker> waker() override { return inner_->waker(); }
@@ -183,7 +184,7 @@ void ModelRoute::count(ConnectionId share, int count) {
   last_used_ = Clock::now();
 }
 
-void ModelRoute::uncount(ConnectionId share, int count) noexcept {
+void ModelRoute::uncount(ConnectionId share, int count, bool keeps) noexcept {
   bool idle = false;
   {
     const std::lock_guard lock(mutex_);
@@ -191,12 +192,24 @@ void ModelRoute::uncount(ConnectionId share, int count) noexcept {
     LMTP_CHECK(held != num_held_.end(), share);
     LMTP_CHECK(held->second >= static_cast<std::size_t>(count), held->second, count);
     held->second -= static_cast<std::size_t>(count);
-    if (held->second == 0) num_held_.erase(held);
+    if (held->second == 0 && !keeps) num_held_.erase(held);
     num_streams_ -= count;
     last_used_ = Clock::now();
     idle = num_streams_ == 0;
   }
   if (idle) owner_->became_idle();
+}
+
+void ModelRoute::recount(ConnectionId share, int count) noexcept {
+  const std::lock_guard lock(mutex_);
+  num_held_.at(share) += static_cast<std::size_t>(count);
+  num_streams_ += count;
+}
+
+void ModelRoute::forget_if_none(ConnectionId share) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto held = num_held_.find(share);
+  if (held != num_held_.end() && held->second == 0) num_held_.erase(held);
 }
 
 void ModelRoute::wrap(Request& request) {

@@ -73,7 +73,10 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
 
   Result<bool> enter(const Request& request);
   void count(ConnectionId share, int count);
-  void uncount(ConnectionId share, int count) noexcept;
+  // keeps: recount() may follow, and forget_if_none() does.
+  void uncount(ConnectionId share, int count, bool keeps = false) noexcept;
+  void recount(ConnectionId share, int count) noexcept;
+  void forget_if_none(ConnectionId share) noexcept;
   void wrap(Request& request);
 
   const engine::EngineInstance engine_;

@@ -1,5 +1,6 @@
 #include "lmtp/request/event.h"
 
+#include <algorithm>
 #include <iterator>
 #include <type_traits>
 #include <utility>
@@ -14,12 +15,13 @@ bool is_last(const StreamEvent& event) {
 }
 
 int num_ended(std::span<const StreamEvent> events) {
-  int num = 0;
-  for (const StreamEvent& event : events) {
-    num += is_last(event) ? 1 : 0;
-    num -= std::holds_alternative<SampleForked>(event) ? 1 : 0;
-  }
-  return num;
+  return static_cast<int>(std::ranges::count_if(events, is_last));
+}
+
+int num_forked(std::span<const StreamEvent> events) {
+  return static_cast<int>(std::ranges::count_if(events, [](const StreamEvent& event) {
+    return std::holds_alternative<SampleForked>(event);
+  }));
 }
 
 // One allocation, before anything is moved.

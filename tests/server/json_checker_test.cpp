@@ -38,6 +38,15 @@ TEST(JsonChecker, AgreesWithTheLibrary) {
   }
 }
 
+TEST(JsonChecker, TakesNothingThatTheLibraryPassesOver) {
+  using namespace std::string_literals;
+  for (const std::string& text : {"\xef\xbb\xbf{}"s, "1\0junk"s, "\"\xff<a>\xfe\""s}) {
+    JsonChecker checker;
+    checker.push(text);
+    EXPECT_FALSE(checker.is_whole()) << text;
+  }
+}
+
 TEST(JsonChecker, KnowsWhatIsWithinAText) {
   JsonChecker checker;
   std::string seen;

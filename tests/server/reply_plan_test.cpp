@@ -71,6 +71,22 @@ TEST(ReplyPlan, AValueThatMayBeATextEndsWhereTheCallGoesOn) {
   }
 }
 
+// Where a text is one of a list, what begins as JSON is JSON up to its end.
+TEST(ReplyPlan, AValueThatMayBeAListedTextAloneEndsOutsideOfTexts) {
+  const OfferedTools tools{.functions = {{"f", R"({"type": "object", "properties": {
+      "a": {"anyOf": [{"enum": ["auto"]}, {"type": "object"}]}}, "required": ["a"]})"}}};
+  for (const Form& form : forms()) {
+    const CallLayout& layout = form.calls;
+    if (layout.arguments != CallLayout::Arguments::kTagged) continue;
+    if (!layout.string_name_end.empty()) continue;
+    SCOPED_TRACE(form.name);
+    const std::string text = layout.argument_end + layout.call_end;
+    const Calls calls = {{"f", "abc123456", {{"a", {{"t", text}}}}}};
+    EXPECT_EQ(Replies({.calls = {layout}}, {.tools = tools}).read(form.written(calls), 3),
+              shown_calls(calls));
+  }
+}
+
 TEST(ReplyPlan, NoOtherFunctionIsCalledOnceACallIsOpen) {
   for (const Form& form : forms()) {
     if (!form.opens()) continue;
@@ -141,6 +157,30 @@ TEST(ReplyPlan, ACallWhoseArgumentsAreNoJsonIsNotWhole) {
     EXPECT_TRUE(std::ranges::none_of(
         events, [](const ReplyEvent& event) { return std::holds_alternative<CallEnds>(event); }));
   }
+}
+
+// As a controller may let them be written, too: what stands within broken arguments is none.
+TEST(ReplyPlan, WithinArgumentsThatAreNoJsonThereIsNoCall) {
+  int num_tried = 0;
+  for (const Form& form : forms()) {
+    if (form.calls.arguments != CallLayout::Arguments::kJson || !form.opens()) continue;
+    SCOPED_TRACE(form.name);
+    const std::string one = form.written(kOne);
+    const std::size_t at = one.find('{', one.find(kOne.front().arguments.begin().key()) - 3);
+    if (at == std::string::npos) continue;
+    ++num_tried;
+    const std::string text = std::string(one).insert(at + 1, "'t': '" + one + "', ");
+    TokenEvent token;
+    token.finish_reason = FinishReason::kStop;
+    ReplyEvents events;
+    Replies(form.reply, {.tools = some_tools()})
+        .plan()
+        .format()
+        ->read(text::mark_special(*model_tokenizer(), text), token, false, events);
+    EXPECT_TRUE(std::ranges::none_of(
+        events, [](const ReplyEvent& event) { return std::holds_alternative<CallEnds>(event); }));
+  }
+  EXPECT_GT(num_tried, 3);
 }
 
 // As DeepSeek V4 writes it.

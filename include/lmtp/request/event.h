@@ -117,8 +117,9 @@ using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamN
 
 // Whether nothing comes after it on its stream.
 bool is_last(const StreamEvent& event);
-// Streams that end by these events, less those that begin by them (SampleForked).
+// Streams that end by these events, and those that begin by them (SampleForked).
 int num_ended(std::span<const StreamEvent> events);
+int num_forked(std::span<const StreamEvent> events);
 
 // Moves the events to the end of those. Where it throws, none has been moved.
 void take_events(std::span<StreamEvent> events, std::vector<StreamEvent>& to);

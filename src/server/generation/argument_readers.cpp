@@ -18,6 +18,7 @@ namespace {
 using State = ArgumentReader::State;
 
 constexpr int kDepthMax = 64;
+constexpr std::string_view kMarks = "\xff\xfe";  // text::kSpecialBegin and kSpecialEnd
 
 // The bytes of a string in JSON, without its quotes.
 void append_escaped(std::string_view text, std::string& out) {
@@ -33,27 +34,47 @@ std::size_t cut_between_characters(std::string_view text, std::size_t at) {
   return at;
 }
 
-// An object, which ends with its last bracket.
+// An object, which ends with its last bracket; so does what is none, so that no text within it is
+// read for another call.
 class JsonReader final : public ArgumentReader {
  public:
   State read(std::string& held, std::string& json) override {
     std::size_t at = 0;
-    while (at < held.size() && !checker_.is_whole() && !checker_.is_wrong()) {
+    while (at < held.size() && !is_done_) {
       if (!std::exchange(has_begun_, true) && held[at] != '{') return State::kWrong;
-      checker_.push(held[at++]);
+      checker_.push(held[at]);
+      step(held[at++]);
     }
     json.append(held, 0, at);
     held.erase(0, at);
-    if (checker_.is_wrong()) return State::kWrong;
-    return checker_.is_whole() ? State::kDone : State::kMore;
+    if (!is_done_) return State::kMore;
+    return checker_.is_whole() ? State::kDone : State::kWrong;
   }
   std::unique_ptr<ArgumentReader> clone() const override {
     return std::make_unique<JsonReader>(*this);
   }
 
  private:
+  void step(char byte) {
+    if (std::exchange(is_escaped_, false)) return;
+    if (in_text_) {
+      is_escaped_ = byte == '\\';
+      in_text_ = byte != '"';
+    } else if (byte == '"') {
+      in_text_ = true;
+    } else if (byte == '{' || byte == '[') {
+      ++depth_;
+    } else if (byte == '}' || byte == ']') {
+      is_done_ = --depth_ == 0;
+    }
+  }
+
   JsonChecker checker_;
   bool has_begun_ = false;
+  bool is_done_ = false;
+  bool in_text_ = false;
+  bool is_escaped_ = false;
+  int depth_ = 0;
 };
 
 class TaggedReader final : public ArgumentReader {
@@ -101,6 +122,7 @@ class TaggedReader final : public ArgumentReader {
     const bool is_json = is_known && found->is_json();
     is_json_ = !is_text_ && (!text_end.empty() || (is_json && !may_be_any_));
     types_ = is_known && !is_json ? found->types : kAnyType;
+    may_be_any_text_ = may_be_any_ || !is_known || found->takes_any_text;
     held.erase(0, end + (as_text < as_json ? text_end : layout_.argument_name_end).size());
     json += num_arguments_++ > 0 ? ", " : "";
     append_json_string(name, json);
@@ -125,6 +147,10 @@ class TaggedReader final : public ArgumentReader {
     if (value_end_.empty() && !begin_value(held, json)) return false;
     if (is_json_) return read_json(held, json);
     const std::size_t end = is_text_ ? held.find(value_end_) : end_of_any(held);
+    // Special tokens are no part of a text.
+    is_wrong_ = is_text_ && std::string_view(held).substr(0, end).find_first_of(kMarks) !=
+                                std::string_view::npos;
+    if (is_wrong_) return true;
     if (end == std::string::npos) {
       if (!is_text_) return false;
       const std::size_t num_held = std::min(held.size(), value_end_.size());
@@ -134,7 +160,10 @@ class TaggedReader final : public ArgumentReader {
       return false;
     }
     if (!is_text_) {
-      is_text_ = !is_value(std::string_view(held).substr(0, end));
+      const std::string_view value = std::string_view(held).substr(0, end);
+      is_wrong_ = value.find_first_of(kMarks) != std::string_view::npos;
+      if (is_wrong_) return true;
+      is_text_ = !is_value(value);
       if (is_text_) json += '"';
     }
     append(std::string_view(held).substr(0, end), json);
@@ -167,24 +196,31 @@ class TaggedReader final : public ArgumentReader {
     held.erase(0, at + value_end_.size());
     value_end_.clear();
     in_value_ = false;
+    checker_ = {};
+    num_checked_ = 0;
   }
 
+  // The library takes a mark of the bytes' order in front, and ends at a zero byte.
   bool is_value(std::string_view text) const {
-    return nlohmann::json::accept(text) && (type_of_json(text) & types_) != 0;
+    JsonChecker checker;
+    checker.push(text);
+    return checker.is_whole() && nlohmann::json::accept(text) && (type_of_json(text) & types_) != 0;
   }
 
-  // The value may be JSON or a text: within a text of what begins as JSON it does not end, unless
-  // an argument or the call's end follows. npos: it goes on, as far as one can tell.
-  std::size_t end_of_any(std::string_view held) const {
+  // The value may be JSON or a text: within a text of what begins as JSON it does not end; where it
+  // may be any text it does if an argument or the call's end follows. npos: it goes on, as far as
+  // one can tell.
+  std::size_t end_of_any(std::string_view held) {
     if (held.find_first_of("[{\"") != 0) return held.find(value_end_);
     const std::string next = layout_.argument_separator + layout_.argument_begin;
-    JsonChecker checker;
-    for (std::size_t at = 0; at < held.size(); checker.push(held[at++])) {
-      std::string_view rest = held.substr(at);
+    for (; num_checked_ < held.size(); checker_.push(held[num_checked_++])) {
+      std::string_view rest = held.substr(num_checked_);
+      if (value_end_.starts_with(rest) && rest.size() < value_end_.size()) break;
       if (!rest.starts_with(value_end_)) continue;
-      if (!checker.is_within_text()) return at;
+      if (!checker_.is_within_text()) return num_checked_;
+      if (!may_be_any_text_) continue;
       rest.remove_prefix(value_end_.size());
-      if (rest.starts_with(next) || rest.starts_with(layout_.call_end)) return at;
+      if (rest.starts_with(next) || rest.starts_with(layout_.call_end)) return num_checked_;
       if (next.starts_with(rest) || layout_.call_end.starts_with(rest)) break;
     }
     return std::string_view::npos;
@@ -207,9 +243,11 @@ class TaggedReader final : public ArgumentReader {
   bool in_value_ = false;
   bool is_text_ = false;
   bool is_json_ = false;
-  JsonChecker checker_;         // of the value, where it is JSON
-  bool is_wrong_ = false;       // it was none
-  JsonTypes types_ = kAnyType;  // of the value
+  bool may_be_any_text_ = false;
+  JsonChecker checker_;          // of the value, where it is JSON, or may be
+  std::size_t num_checked_ = 0;  // bytes of what is held
+  bool is_wrong_ = false;        // it was none
+  JsonTypes types_ = kAnyType;   // of the value
 };
 
 // Values that Python or Gemma write, as JSON.

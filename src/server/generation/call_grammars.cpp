@@ -121,7 +121,7 @@ void CallGrammars::add_loose(const std::unordered_set<std::string_view>& names) 
 
 void CallGrammars::loosen(OfferedFunction& function) {
   if (function.is_strict || std::exchange(function.is_loose, true)) return;
-  loose_->add(static_cast<std::size_t>(&function - tools_.functions.data()));
+  add_loose({function.name});  // of all that have the name
   names_.push_back(function.name);
 }
 

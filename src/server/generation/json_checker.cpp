@@ -126,8 +126,8 @@ void JsonChecker::step_text(char byte) {
     state_ = is_key_ ? State::kColon : State::kAfter;
   } else if (byte == '\\') {
     state_ = State::kEscape;
-  } else if (static_cast<unsigned char>(byte) < 0x20) {
-    state_ = State::kWrong;
+  } else if (static_cast<unsigned char>(byte) < 0x20 || static_cast<unsigned char>(byte) > 0xf4) {
+    state_ = State::kWrong;  // above, what UTF-8 never has: marks of special tokens
   }
 }
 

@@ -422,8 +422,11 @@ std::vector<Parameters> parameters_of(const std::vector<OfferedFunction>& functi
     std::vector<Member> members = schema.members(schema.root());
     if (schema.is_used_up() || are_too_many(members)) continue;
     for (Member& member : members) {
-      const JsonTypes types = types_of(schema.alternatives(*member.schema));
-      all[i].push_back({std::move(member.name), types});
+      const Alternatives alternatives = schema.alternatives(*member.schema);
+      const bool takes_any_text = std::ranges::any_of(alternatives, [&](const Alternative& one) {
+        return (one.types & kText) != 0 && schema.listed(one).empty();
+      });
+      all[i].push_back({std::move(member.name), types_of(alternatives), takes_any_text});
     }
   }
   return all;

@@ -114,6 +114,7 @@ bool are_too_many(const std::vector<Member>& members);
 struct Parameter {
   std::string name;
   JsonTypes types = kAnyType;
+  bool takes_any_text = true;  // where it takes texts: not those of a list alone
 
   // It is written as it is.
   bool is_text() const { return types == kText; }
