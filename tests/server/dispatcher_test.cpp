@@ -273,7 +273,7 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"("num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
       R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"
-      R"("ERRORS", "SAMPLES", "MASK", "CHAT", "PARSED", "CANDIDATES", "DECIDE", "FORK")" +
+      R"("ERRORS", "SAMPLES", "MASK", "CHAT", "PARSED", "CANDIDATES", "DECIDE", "SALT", "FORK")" +
       grammar +
       R"(], "adapters": [], "numerics": null, )"
       R"("stats": {"num_steps": 0, )";

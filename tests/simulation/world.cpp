@@ -308,13 +308,13 @@ void World::check_idle() const {
   if (context->registry.size() != 0) fail("connections are left");
   if (context->registry.num_clients() != 0) fail("clients are counted that are gone");
   // All of a limit can be had where nobody has anything.
-  const std::pair<const char*, server::MemoryLimit*> limits[] = {
+  const std::pair<const char*, MemoryLimit*> limits[] = {
       {"buffers", &context->operation_limits.buffers},
       {"waiting", &context->operation_limits.waiting},
       {"read buffers", &context->read_buffers},
       {"write queues", &context->write_queues}};
   for (const auto& [name, limit] : limits) {
-    server::MemoryLimit::Part all(*limit);
+    MemoryLimit::Part all(*limit);
     if (!all.set(limit->max_bytes())) fail(std::string("bytes are left of: ") + name);
   }
 }

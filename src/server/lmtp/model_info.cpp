@@ -105,8 +105,8 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   if (!notes.empty()) info["notes"] = notes;
   info["server"] = "lmtp-serve/" + server.version;
   info["lmtp"] = "1.1";
-  info["extensions"] = {"CANCEL",  "LOADING", "TEXT", "BUFFERS", "NOTICES",    "ERRORS",
-                        "SAMPLES", "MASK",    "CHAT", "PARSED",  "CANDIDATES", "DECIDE"};
+  info["extensions"] = {"CANCEL", "LOADING", "TEXT",   "BUFFERS",    "NOTICES", "ERRORS", "SAMPLES",
+                        "MASK",   "CHAT",    "PARSED", "CANDIDATES", "DECIDE",  "SALT"};
   if (status.workers.empty()) info["extensions"].push_back("FORK");
   if (constraint::grammar_support()) info["extensions"].push_back("GRAMMAR");
   if (server.runs_controllers) info["extensions"].push_back("CONTROLLER");
