@@ -274,7 +274,7 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
   if (options.swap_bytes > 0 &&
       model::kv_groups(model::kv_specs(options.config), options.config.context_length)
               .layout.num_groups > 1) {
-    loaded.notes.push_back("with --swap-space layers that see a window keep all tokens");
+    loaded.notes.emplace_back("with --swap-space layers that see a window keep all tokens");
   }
   return loaded;
 }

@@ -114,20 +114,21 @@ void JsonChecker::go_on(char byte) {
 
 void JsonChecker::step_text(char byte) {
   constexpr int kHexDigits = 4;
+  // Above 0xf4 are what UTF-8 never has: marks of special tokens.
+  const auto number = static_cast<unsigned char>(byte);
+  const bool is_wrong = number < 0x20 || number > 0xf4 || (needs_low_ && byte != '\\');
   if (state_ == State::kHex) return step_hex(byte);
   if (state_ == State::kEscape) {
     num_hex_ = kHexDigits;
     hex_ = 0;
     const bool is_known = std::string_view("\"\\/bfnrt").find(byte) != std::string_view::npos;
     state_ = byte == 'u' ? State::kHex : is_known && !needs_low_ ? State::kInText : State::kWrong;
-  } else if (needs_low_ && byte != '\\') {
+  } else if (is_wrong) {
     state_ = State::kWrong;
   } else if (byte == '"') {
     state_ = is_key_ ? State::kColon : State::kAfter;
   } else if (byte == '\\') {
     state_ = State::kEscape;
-  } else if (static_cast<unsigned char>(byte) < 0x20 || static_cast<unsigned char>(byte) > 0xf4) {
-    state_ = State::kWrong;  // above, what UTF-8 never has: marks of special tokens
   }
 }
 
