@@ -141,21 +141,26 @@ TEST(ReplyPlan, ACallThatIsCutIsNotWhole) {
   }
 }
 
+// Whether a reply that ends with this text has a call that is whole.
+bool has_whole_call(const Form& form, const std::string& text) {
+  TokenEvent token;
+  token.finish_reason = FinishReason::kStop;
+  ReplyEvents events;
+  Replies(form.reply, {.tools = some_tools()})
+      .plan()
+      .format()
+      ->read(text::mark_special(*model_tokenizer(), text), token, false, events);
+  return std::ranges::any_of(
+      events, [](const ReplyEvent& event) { return std::holds_alternative<CallEnds>(event); });
+}
+
 // As a controller may let it be written, where no grammar holds.
 TEST(ReplyPlan, ACallWhoseArgumentsAreNoJsonIsNotWhole) {
   for (const Form& form : forms()) {
     SCOPED_TRACE(form.name);
     std::string one = form.written(kOne);
     one.replace(one.rfind('3'), 1, "3x");
-    TokenEvent token;
-    token.finish_reason = FinishReason::kStop;
-    ReplyEvents events;
-    Replies(form.reply, {.tools = some_tools()})
-        .plan()
-        .format()
-        ->read(text::mark_special(*model_tokenizer(), one), token, false, events);
-    EXPECT_TRUE(std::ranges::none_of(
-        events, [](const ReplyEvent& event) { return std::holds_alternative<CallEnds>(event); }));
+    EXPECT_FALSE(has_whole_call(form, one));
   }
 }
 
@@ -170,15 +175,7 @@ TEST(ReplyPlan, WithinArgumentsThatAreNoJsonThereIsNoCall) {
     if (at == std::string::npos) continue;
     ++num_tried;
     const std::string text = std::string(one).insert(at + 1, "'t': '" + one + "', ");
-    TokenEvent token;
-    token.finish_reason = FinishReason::kStop;
-    ReplyEvents events;
-    Replies(form.reply, {.tools = some_tools()})
-        .plan()
-        .format()
-        ->read(text::mark_special(*model_tokenizer(), text), token, false, events);
-    EXPECT_TRUE(std::ranges::none_of(
-        events, [](const ReplyEvent& event) { return std::holds_alternative<CallEnds>(event); }));
+    EXPECT_FALSE(has_whole_call(form, text));
   }
   EXPECT_GT(num_tried, 3);
 }
