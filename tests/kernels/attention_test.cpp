@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numeric>
@@ -223,8 +224,7 @@ TEST_P(AttentionTest, EqualsItsPlainTwin) {
     for (const Shape& shape : kShapes) {
       // How splits meet does not depend on the type.
       const bool tries_splits = type == ElementType::kF32;
-      for (const int length : {1, 17, 255, tries_splits && shape.num_heads == 2 ? 530 : 300}) {
-        if (length == 255 && !tries_splits) continue;
+      for (const int length : {1, 17, tries_splits && shape.num_heads == 2 ? 530 : 300}) {
         SCOPED_TRACE(length);
         Attention attention(shape, type, 1, length);
         Attention expected(shape, type, 1, length);
@@ -316,13 +316,15 @@ void run_in_chunks(Attention& attention, const kernels::Backend& backend, int ch
 
 TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnTheBatchNorOnThreads) {
   constexpr int kLength = 300;  // more than one split, so that windows begin in the second
-  for (const ElementType type : kTypes) {
+  for (const ElementType& type : kTypes) {
     for (const Shape& shape : kShapes) {
+      // Each shape and each type meets all chunks; all three together meet in half of the cases.
+      const bool is_odd = ((&type - kTypes) + (&shape - kShapes)) % 2 == 1;
       Attention whole(shape, type, 3, kLength);
       for (int sequence = 0; sequence < 3; ++sequence) {
         whole.step(*GetParam(), {{sequence, 0, kLength}}, 1);
       }
-      for (const int chunk : {1, 5, 64, 200}) {
+      for (const int chunk : is_odd ? std::array{1, 64} : std::array{5, 200}) {
         if (chunk < 64 && (shape.head_dim > 64 || shape.num_heads > 6)) {
           continue;  // slow, and covered by the others
         }
