@@ -43,6 +43,12 @@ struct PanelGroupAt {
   return half_value(((code & 0x80U) << 8) | ((code & 0x7FU) << 7)) * 256.0F;
 }
 
+// The code of e2m1.
+[[gnu::always_inline]] inline float e2m1_value(std::uint32_t code) {
+  constexpr float kSizes[] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+  return (code & 8U) == 0 ? kSizes[code & 7U] : -kSizes[code & 7U];
+}
+
 // Code `index` of a word as a number, less the base.
 [[gnu::always_inline]] inline float code_value(const Grouping& by, std::uint32_t word, int index) {
   switch (by.codes) {
@@ -53,6 +59,8 @@ struct PanelGroupAt {
       return static_cast<float>(static_cast<std::int8_t>(word >> (8 * index)));
     case CodeType::kE4M3:
       return e4m3_value((word >> (8 * index)) & 255U);
+    case CodeType::kE2M1:
+      return e2m1_value((word >> code_shift(index)) & 15U);
   }
   return 0.0F;
 }

@@ -174,6 +174,8 @@ template <CodeType kCodes, int kIndex>
     return nibbles.of(shift_right(words, code_shift(kIndex)));
   } else if constexpr (kCodes == CodeType::kInt8) {
     return signed_byte<kIndex>(words);
+  } else if constexpr (kCodes == CodeType::kE2M1) {
+    return e2m1_nibble(shift_right(words, code_shift(kIndex)));
   } else {
     return e4m3_byte<kIndex>(words);
   }
@@ -297,7 +299,8 @@ struct GroupPartTable {
   static constexpr AddParts kWidened[][sizeof...(kRows) + 1] = {
       {nullptr, add_parts<false, CodeType::kInt4, kRows>...},
       {nullptr, add_parts<false, CodeType::kInt8, kRows>...},
-      {nullptr, add_parts<false, CodeType::kE4M3, kRows>...}};
+      {nullptr, add_parts<false, CodeType::kE4M3, kRows>...},
+      {nullptr, add_parts<false, CodeType::kE2M1, kRows>...}};
 };
 template <bool kMany = kTileRowsMax == 12>
 struct GroupParts : GroupPartTable<1, 2, 3, 4, 5, 6> {};

@@ -154,6 +154,12 @@ inline F e4m3_byte(F words) {
                                         _mm256_set1_epi32(static_cast<int>(0x87F00000U)));
   return multiply(_mm256_castsi256_ps(bits), broadcast(0x1.0p120F));
 }
+inline F e2m1_nibble(F words) {
+  const __m256i upper = _mm256_slli_epi32(_mm256_castps_si256(words), 28);
+  const __m256i bits = _mm256_and_si256(_mm256_srai_epi32(upper, 6),
+                                        _mm256_set1_epi32(static_cast<int>(0x81C00000U)));
+  return multiply(_mm256_castsi256_ps(bits), broadcast(0x1.0p126F));
+}
 // Sums of pairs rest in 16 bits: a pair is at most 2 * 15 * 128, and eight of them are below 2^15.
 inline constexpr int kNibbleDotsMax = 8;
 inline F dot_nibbles(F nibbles, F bytes, F sum) {

@@ -138,6 +138,12 @@ inline F e4m3_byte(F words) {
                                         _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
   return multiply(_mm512_castsi512_ps(bits), broadcast(0x1.0p120F));
 }
+// The lowest four bits of each lane as e2m1.
+inline F e2m1_nibble(F words) {
+  const F values =
+      _mm512_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6);
+  return _mm512_permutexvar_ps(_mm512_castps_si512(words), values);
+}
 // Words of four e4m3 (kernels/e4m3.h) as units of two bf16: of bytes 0 and 2, and of 1 and 3.
 inline void units_of_e4m3(F words, F (&units)[2]) {
   // Codes in the upper bytes of each 16 bits.

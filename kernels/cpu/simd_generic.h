@@ -160,6 +160,10 @@ inline F e4m3_byte(F words) {
   const I upper = (reinterpret_cast<I>(words) << (24 - 8 * kIndex)) >> 4;
   return reinterpret_cast<F>(upper & static_cast<std::int32_t>(0x87F00000U)) * 0x1.0p120F;
 }
+inline F e2m1_nibble(F words) {
+  const I upper = (reinterpret_cast<I>(words) << 28) >> 6;
+  return reinterpret_cast<F>(upper & static_cast<std::int32_t>(0x81C00000U)) * 0x1.0p126F;
+}
 // dot_int8 where no byte of the first is above 15. Up to kNibbleDotsMax of them may be added to one
 // that starts with zero; add_nibble_dots() makes an int32 of them, plus `sum`. Where the maximum is
 // larger than any group, sums are the int32 themselves, and may start with any.

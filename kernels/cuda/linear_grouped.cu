@@ -88,6 +88,9 @@ void launch_grouped(const LinearParams& p, CodeType codes, std::int64_t outputs,
     case CodeType::kE4M3:
       launch_grouped<T, E4M3Codes>(p, outputs, stream, kernel);
       break;
+    case CodeType::kE2M1:
+      launch_grouped<T, E2M1Codes>(p, outputs, stream, kernel);
+      break;
   }
 }
 

@@ -16,6 +16,7 @@ namespace lmtp::kernels::cuda {
 struct Int4Codes {};
 struct Int8Codes {};
 struct E4M3Codes {};
+struct E2M1Codes {};
 
 // What scales codes may have: of T without offsets, or any.
 struct ScalesOfType {};
@@ -129,6 +130,9 @@ struct PairsOf {
   // e4m3 is T shifted, and divided by what its exponents differ.
   static constexpr int kShift = 4;
   static constexpr std::uint32_t kFactor = 0x7B807B80U;  // 2^120
+  // The same of e2m1.
+  static constexpr int kShift4 = 6;
+  static constexpr std::uint32_t kFactor4 = 0x7E807E80U;  // 2^126
 };
 template <>
 struct PairsOf<F16> {
@@ -136,6 +140,8 @@ struct PairsOf<F16> {
   static constexpr std::uint32_t kOne = 0x3C003C00U;
   static constexpr int kShift = 1;
   static constexpr std::uint32_t kFactor = 0x5C005C00U;  // 2^8
+  static constexpr int kShift4 = 9;
+  static constexpr std::uint32_t kFactor4 = 0x74007400U;  // 2^14
 };
 inline constexpr std::uint32_t kSigns = 0x80008000U;
 
@@ -153,6 +159,11 @@ __device__ std::uint32_t code_pair(const std::uint32_t* words, int p, int base) 
     const std::uint32_t bytes = words[p / 2] >> (8 * (p % 2));
     return fma_pairs<T>(mask_and_set(bytes, 0x007F007FU, Pairs::kWhole), Pairs::kOne,
                         mask_and_set(bytes, 0x00800080U, Pairs::kWhole | kSigns));
+  } else if constexpr (std::is_same_v<Codes, E2M1Codes>) {
+    const std::uint32_t codes = words[0] >> (4 * p);
+    const std::uint32_t shifted =
+        mask_and_set(codes << 12, kSigns, (codes & 0x00070007U) << Pairs::kShift4);
+    return fma_pairs<T>(shifted, Pairs::kFactor4, kSigns);  // as below
   } else {
     const std::uint32_t bytes = words[p / 2] << (8 - 8 * (p % 2));  // in the upper halves
     constexpr std::uint32_t kMagnitudes = (0x7F007F00U >> Pairs::kShift) & ~kSigns;
@@ -162,7 +173,8 @@ __device__ std::uint32_t code_pair(const std::uint32_t* words, int p, int base) 
 }
 
 template <typename Codes>
-inline constexpr int kCodeBits = std::is_same_v<Codes, Int4Codes> ? 4 : 8;
+inline constexpr int kCodeBits =
+    std::is_same_v<Codes, Int4Codes> || std::is_same_v<Codes, E2M1Codes> ? 4 : 8;
 
 // The number of a scale of a type, from the 16 bits or the word that it may be; without a branch.
 __device__ inline float scale_number(std::uint32_t bits16, std::uint32_t bits32, ElementType type) {

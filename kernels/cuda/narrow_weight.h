@@ -50,8 +50,6 @@ constexpr std::int64_t offset_in_byte_matrix(std::int64_t row, std::int64_t colu
 // Where the scale of a row is among those of its tile's rows, by groups.
 constexpr std::int64_t place_of_scale(std::int64_t row) { return row % 8 * 2 + row % 16 / 8; }
 
-constexpr int code_bits(CodeType codes) { return codes == CodeType::kInt4 ? 4 : 8; }
-
 // Tiles of inputs whose codes, and scales, are asked for together.
 inline constexpr int kStepTiles = 4;
 constexpr std::int64_t num_code_tiles(std::int64_t k) {

@@ -87,7 +87,7 @@ struct Table {
 template <typename Codes>
 __device__ std::uint32_t code_at(const void* codes, std::int64_t at) {
   const auto* bytes = static_cast<const std::uint8_t*>(codes);
-  if constexpr (std::is_same_v<Codes, Int4Codes>) {
+  if constexpr (kCodeBits<Codes> == 4) {
     return static_cast<std::uint32_t>(bytes[at / 2]) >> (at % 2 * 4) & 15U;
   } else {
     return bytes[at];
@@ -101,6 +101,9 @@ __device__ float code_number(std::uint32_t code, int base) {
     return static_cast<float>(static_cast<int>(code) - base);
   } else if constexpr (std::is_same_v<Codes, Int8Codes>) {
     return static_cast<float>(static_cast<std::int8_t>(code));
+  } else if constexpr (std::is_same_v<Codes, E2M1Codes>) {
+    // Half precision shifted by nine bits and divided by 2^14.
+    return widen<F16>(static_cast<std::uint16_t>((code & 8U) << 12 | (code & 7U) << 9)) * 16384.0F;
   } else {
     // e4m3 is half precision shifted by one bit and divided by 256.
     return widen<F16>(static_cast<std::uint16_t>((code & 128U) << 8 | (code & 127U) << 7)) * 256.0F;
@@ -281,6 +284,8 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
           return launch_embedding<Int8Codes>(args, stream);
         case CodeType::kE4M3:
           return launch_embedding<E4M3Codes>(args, stream);
+        case CodeType::kE2M1:
+          return launch_embedding<E2M1Codes>(args, stream);
       }
   }
 }

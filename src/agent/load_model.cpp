@@ -179,8 +179,11 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
     // Experts have no order of their inputs (WeightStack::in_order).
     const bool is_widened =
         quantization.ordered && tensor.name.find(".experts.") != std::string::npos;
-    if (may_be_narrow && is_likely && !is_widened && tensor.shape.size() == 2 &&
-        tensor.name.ends_with(kWeight)) {
+    if (quantization.method == model::QuantMethod::kMxFp4) {
+      const bool is_stack = tensor.shape.size() == 3 && is_likely;
+      scheme = is_stack ? model::find_scheme(quantization, tensor.name) : nullptr;
+    } else if (may_be_narrow && is_likely && !is_widened && tensor.shape.size() == 2 &&
+               tensor.name.ends_with(kWeight)) {
       scheme = model::find_scheme(quantization,
                                   tensor.name.substr(0, tensor.name.size() - kWeight.size()));
     }

@@ -43,6 +43,10 @@ bool is_empty_tensor(const TensorSource& weights, const std::string& name);
 // The tensors of a GGUF file.
 Result<std::unique_ptr<TensorSource>> open_gguf(const std::string& path);
 
+// `file` as a source of the stacked matrices that it has in MXFP4 (NAME_blocks, NAME_scales), as if
+// it had their numbers in float32, [experts, outputs, inputs].
+std::unique_ptr<TensorSource> fp4_source(std::unique_ptr<TensorSource> file);
+
 // "[2, 3]".
 std::string shape_text(const std::vector<std::int64_t>& shape);
 

@@ -20,7 +20,7 @@ constexpr const char* kHowToWiden =
     "transformers: model.dequantize(), then model.save_pretrained()";
 constexpr const char* kServed =
     "; served are compressed-tensors (int-quantized, float-quantized, naive-quantized, "
-    "pack-quantized), smooth_quant, fp8, gptq and awq";
+    "pack-quantized), smooth_quant, fp8, gptq, awq and mxfp4";
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -247,6 +247,18 @@ void read_awq(Settings& in, Quantization& to) {
   to.ignored = in.json.texts("modules_to_not_convert");
 }
 
+// gpt-oss: experts alone, all of a layer in one tensor.
+void read_mxfp4(Settings& in, Quantization& to) {
+  QuantScheme scheme;
+  scheme.num_bits = 4;
+  scheme.is_float = scheme.packed = true;
+  scheme.strategy = QuantStrategy::kGroup;
+  scheme.block_inputs = 32;
+  scheme.targets = {"re:.*\\.experts\\..*"};
+  to.schemes.push_back(std::move(scheme));
+  to.ignored = in.json.texts("modules_to_not_convert");
+}
+
 struct Method {
   const char* name;
   QuantMethod method;
@@ -258,6 +270,7 @@ constexpr Method kMethods[] = {
     {"fp8", QuantMethod::kFp8, read_fp8},
     {"gptq", QuantMethod::kGptq, read_gptq},
     {"awq", QuantMethod::kAwq, read_awq},
+    {"mxfp4", QuantMethod::kMxFp4, read_mxfp4},
 };
 
 // compressed-tensors' first releases write no quant_method, and more deeply.
@@ -301,7 +314,7 @@ Quantization read_quantization(ConfigReader& json, const std::string& model_type
 }
 
 std::string QuantScheme::text() const {
-  std::string codes = is_float ? "fp8" : "int" + std::to_string(num_bits);
+  std::string codes = (is_float ? "fp" : "int") + std::to_string(num_bits);
   switch (strategy) {
     case QuantStrategy::kGroup:
       return codes + " in groups of " + std::to_string(block_inputs);
@@ -316,11 +329,12 @@ std::string QuantScheme::text() const {
 }
 
 std::int64_t coded_bytes(const QuantScheme& scheme, std::int64_t num_elements) {
-  constexpr std::int64_t kBytesOfGroup = 8;     // two floats
   constexpr std::int64_t kInputsOfOutput = 64;  // at least, where an output has one scale
+  const bool is_fp4 = scheme.is_float && scheme.num_bits == 4;
+  const std::int64_t group_bytes = is_fp4 ? 2 : 8;  // a power of two as bf16, or two floats
   const std::int64_t bits = scheme.packed ? scheme.num_bits : 8;
   const std::int64_t group = scheme.block_inputs > 0 ? scheme.block_inputs : kInputsOfOutput;
-  return num_elements * bits / 8 + num_elements / group * kBytesOfGroup + kBytesOfGroup;
+  return num_elements * bits / 8 + num_elements / group * group_bytes + group_bytes;
 }
 
 const QuantScheme* find_scheme(const Quantization& quantization, const std::string& module) {

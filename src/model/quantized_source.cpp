@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint_files.h"
 #include "lmtp/model/weights.h"
 #include "quantized_matrix.h"
 
@@ -182,6 +183,7 @@ std::unique_ptr<TensorSource> dequantized(std::unique_ptr<TensorSource> file,
                                           const Quantization& quantization) {
   const QuantMethod method = quantization.method;
   if (method == QuantMethod::kNone || method == QuantMethod::kGguf) return file;
+  if (method == QuantMethod::kMxFp4) return fp4_source(std::move(file));
   return std::make_unique<QuantizedSource>(std::move(file), quantization);
 }
 

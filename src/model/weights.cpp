@@ -290,9 +290,10 @@ std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
   std::vector<std::shared_ptr<CodedMatrix>> matrices;  // live until all is packed
   std::vector<StackedCodes::Output> outputs;
   std::optional<CodedWeight> weight;
-  if (has_slices(stack) || stack.is_router) return std::nullopt;
-  // A rank's share of the inputs may begin within a group.
-  bool fits = stack.order == kernels::WeightOrder::kOutputsByInputs &&
+  if (stack.is_router) return std::nullopt;
+  // A rank's share of the inputs may begin within a group. Codes of experts are outputs first,
+  // however numbers are asked for.
+  bool fits = (stack.order == kernels::WeightOrder::kOutputsByInputs || has_slices(stack)) &&
               (stack.split != Split::kInputs || shard_.count == 1);
   int num_coded = 0;
   for (std::size_t i = 0; i < specs.size() && !error_.has_value(); ++i) {
@@ -309,8 +310,10 @@ std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
     if (!fits) continue;
     weight = weight.has_value() ? common_packing(*weight, **packing) : *packing;
     fits = weight.has_value() && (weight->inputs.empty() || !stack.in_order);
-    for (const Range& range : outputs_of(stack, stack.parts[i], shard_)) {
-      for (std::int64_t row = range.first; row < range.first + range.count; ++row) {
+    const WeightPart& part = stack.parts[i];
+    const std::int64_t base = part.slice * outputs_of_all(stack, part, shard_);
+    for (const Range& range : outputs_of(stack, part, shard_)) {
+      for (std::int64_t row = base + range.first; row < base + range.first + range.count; ++row) {
         outputs.push_back({matrix->get(), row});
       }
     }

@@ -30,7 +30,7 @@ class Codes : public kernels::CodeRows {
         offsets_(random_floats(scales_.size(), 3, 0.1F)) {
     std::mt19937 generator(1);
     for (std::uint8_t& code : codes_) {
-      code = static_cast<std::uint8_t>(generator() % (by.codes == CodeType::kInt4 ? 16 : 256));
+      code = static_cast<std::uint8_t>(generator() % (1U << kernels::code_bits(by.codes)));
       if (by.codes == CodeType::kE4M3 && (code & 127) == 127) code = 0;
     }
   }
@@ -128,7 +128,8 @@ void for_groupings(const Check& check) {
   }
   traced(WeightType::kInt4, {.scales = ElementType::kF16});
   traced(WeightType::kInt4, {.group = 64, .scales = ElementType::kF32});
-  for (const CodeType codes : {CodeType::kInt4, CodeType::kInt8, CodeType::kE4M3}) {
+  for (const CodeType codes :
+       {CodeType::kInt4, CodeType::kInt8, CodeType::kE4M3, CodeType::kE2M1}) {
     for (const bool has_offsets : {false, true}) {
       traced(WeightType::kWidened, {codes, 16, ElementType::kF16, has_offsets});
       traced(WeightType::kWidened, {codes, 32, ElementType::kBF16, has_offsets});

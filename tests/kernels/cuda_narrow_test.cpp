@@ -299,7 +299,8 @@ TEST_F(CudaNarrowTest, EveryCodeByExtremeScalesGivesTheBitsOfItsNumber) {
   const Problem problem = {16, 272};
   const float wide[] = {0.0F, 0x1p-133F, -0x1.8p-130F, 0x1p-126F, 0x1.7p100F, -0x1p90F, 1.0F};
   const float narrow[] = {0.0F, 0x1p-24F, -0x1.8p-20F, 0x1p-14F, 0x1.7p6F, -0x1p5F, 1.0F};
-  for (const CodeType code_type : {CodeType::kInt4, CodeType::kInt8, CodeType::kE4M3}) {
+  for (const CodeType code_type :
+       {CodeType::kInt4, CodeType::kInt8, CodeType::kE4M3, CodeType::kE2M1}) {
     for (const ElementType to : kWidenedTo) {
       for (const ElementType scales : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
         for (const bool has_offsets : {false, true}) {
@@ -314,7 +315,7 @@ TEST_F(CudaNarrowTest, EveryCodeByExtremeScalesGivesTheBitsOfItsNumber) {
             for (std::int64_t i = 0; i < problem.k; ++i) {
               const auto code = static_cast<std::uint8_t>((i + n) % 256);
               const bool is_nan = code_type == CodeType::kE4M3 && (code & 127) == 127;
-              codes.code(n, i) = is_nan ? 0 : code_type == CodeType::kInt4 ? code % 16 : code;
+              codes.code(n, i) = is_nan ? 0 : code % (1 << kernels::code_bits(code_type));
             }
             for (std::int64_t group = 0; group < kernels::num_groups(by, problem.k); ++group) {
               codes.scale(n, group) = (is_narrow ? narrow : wide)[(n + group) % 7];

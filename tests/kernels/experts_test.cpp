@@ -156,11 +156,11 @@ constexpr int kNumExperts = 6;
 
 // Experts of one type, each with a bias.
 struct ExpertWeights {
-  explicit ExpertWeights(WeightType type) {
+  explicit ExpertWeights(WeightType type, kernels::CodeType code_type = kernels::CodeType::kE4M3) {
     using testing::Codes;
     for (unsigned e = 0; e < kNumExperts; ++e) {
       biases.push_back(testing::random_floats(kExpertOutputs, 70 + e));
-      const kernels::Grouping by{.codes = kernels::CodeType::kE4M3, .group = 32};
+      const kernels::Grouping by{.codes = code_type, .group = 32};
       if (type == WeightType::kWidened) {
         Codes codes(kExpertOutputs, kExpertInputs, by);
         for (int i = 0; i < 99; ++i) codes.code(i, i) = static_cast<std::uint8_t>(e);
@@ -198,9 +198,14 @@ std::vector<std::vector<std::int32_t>> splits(std::int32_t total) {
 }
 
 TEST_P(ExpertsTest, EachExpertHasTheBitsOfItsLinearAlone) {
-  for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kInt8,
-                                WeightType::kInt4, WeightType::kWidened}) {
-    const ExpertWeights weights(type);
+  using kernels::CodeType;
+  for (const auto& [type, codes] : {std::pair{WeightType::kF32, CodeType::kInt4},
+                                    {WeightType::kBF16, CodeType::kInt4},
+                                    {WeightType::kInt8, CodeType::kInt4},
+                                    {WeightType::kInt4, CodeType::kInt4},
+                                    {WeightType::kWidened, CodeType::kE4M3},
+                                    {WeightType::kWidened, CodeType::kE2M1}}) {
+    const ExpertWeights weights(type, codes);
     for (const std::int32_t total : {1, 2, 7, 64}) {
       auto x = testing::random_floats(static_cast<std::size_t>(total) * kExpertInputs, 5);
       for (const auto& counts : splits(total)) {

@@ -205,8 +205,10 @@ TEST(PackCodesTest, PackedElementsAreScaleTimesCode) {
           const std::int64_t group = by.group >= k ? 0 : i / by.group;
           const int code = codes.code(n, i);
           const int exponent = (code >> 3) & 15;
+          constexpr float kE2M1[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
           const float number =
-              by.codes == CodeType::kInt4 ? static_cast<float>(code - kernels::code_base(by))
+              by.codes == CodeType::kInt4   ? static_cast<float>(code - kernels::code_base(by))
+              : by.codes == CodeType::kE2M1 ? kE2M1[code % 8] * (code < 8 ? 1.0F : -1.0F)
               : by.codes == CodeType::kInt8
                   ? static_cast<float>(static_cast<std::int8_t>(code))
                   : std::ldexp(static_cast<float>((code & 7) + (exponent > 0 ? 8 : 0)),

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/linear.h"
+#include "kernels/worker_pool.h"
 #include "lmtp/model/weights.h"
 #include "read_config.h"
 #include "temp_folder.h"
@@ -120,7 +122,6 @@ TEST(QuantizationConfigTest, EverythingElseIsRefusedByName) {
   const std::pair<std::string, const char*> kCases[] = {
       {R"({"load_in_4bit": true})", "(bitsandbytes)"},
       {R"({"quant_method": "hqq"})", "(hqq)"},
-      {R"({"quant_method": "mxfp4"})", "(mxfp4)"},
       {R"({"quant_method": "exl2"})", "(exl2)"},
       {R"({"quant_method": "exl3"})", "(exl3)"},
       {R"({"quant_method": "quanto"})", "(quanto)"},
@@ -321,6 +322,81 @@ TEST(QuantizedTest, OtherNumbersThatNoQuantiserWrites) {
     auto gptq = formats()[3].tensors;
     gptq[3].data = bytes_of(std::vector<std::int32_t>(32, group));
     expect_error(error_in(kGptq, gptq), "'m.g_idx': input 0 is in group");
+  }
+}
+
+// Two experts of three outputs and 32 inputs, whose codes are all codes, and scales powers of two.
+const std::vector<Tensor> kFp4 = [] {
+  std::string blocks;
+  for (int i = 0; i < 2 * 3 * 16; ++i) {
+    blocks += static_cast<char>((2 * i) % 16 | ((2 * i + 1) % 16) << 4);
+  }
+  return std::vector<Tensor>{
+      {"m_blocks", "U8", {2, 3, 1, 16}, blocks},
+      {"m_scales", "U8", {2, 3, 1}, std::string("\x7f\x80\x7e\x00\x81\xfe", 6)}};
+}();
+
+// The matrix of the second expert as it is packed; null after an error.
+std::string packed_fp4(const std::vector<Tensor>& tensors, std::vector<float>* elements) {
+  const testing::TempFolder folder;
+  folder.write("model.safetensors", file_of(tensors));
+  auto file = model::open_checkpoint(folder.path());
+  if (!file.ok()) return file.error().message;
+  const auto quantization = quantization_of(R"({"quant_method": "mxfp4"})");
+  const auto source = model::dequantized(std::move(*file), quantization);
+  kernels::WorkerPool pool(2);
+  const auto store = model::make_host_store(pool, kernels::WeightType::kF32);
+  model::WeightLoader loader(*source, *store, 0, nullptr);
+  const auto weight =
+      loader.packed({.parts = {{.name = "m", .sections = {3}, .num_slices = 2, .slice = 1}},
+                     .k = 32,
+                     .order = kernels::WeightOrder::kInputsByOutputs});
+  if (loader.error()) return loader.error()->message;
+  EXPECT_EQ(weight.grouping.codes, kernels::CodeType::kE2M1);
+  EXPECT_EQ(loader.num_widened(), 0);
+  kernels::PackedLinear packed{weight.panels.get(), 3, 32, weight.type};
+  packed.grouping = weight.grouping;
+  std::vector<float> numbers(2 * 3 * 32);
+  const auto tensor = source->tensor({"m", {2, 32, 3}, {}});
+  if (!tensor.ok()) return tensor.error().message;
+  EXPECT_TRUE(tensor->outputs_first);
+  const auto read = tensor->read(0, numbers.size() * sizeof(float), numbers.data());
+  if (!read.ok()) return read.error().message;
+  for (int n = 0; n < 3; ++n) {
+    for (int k = 0; k < 32; ++k) {
+      elements->push_back(kernels::packed_element(packed, n, k));
+      EXPECT_EQ(elements->back(), numbers[static_cast<std::size_t>((3 + n) * 32 + k)]);
+    }
+  }
+  return "";
+}
+
+TEST(QuantizedTest, Fp4OfExpertsIsKeptAsItIs) {
+  std::vector<float> elements;
+  ASSERT_EQ(packed_fp4(kFp4, &elements), "");
+  constexpr float kSizes[] = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
+                              -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+  const float scales[] = {0x1p-127F, 4.0F, 0x1p127F};
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    EXPECT_EQ(elements[i], kSizes[i % 16] * scales[i / 32]) << i;
+  }
+}
+
+TEST(QuantizedTest, Fp4ThatIsWrongIsNamed) {
+  std::vector<float> none;
+  auto tensors = kFp4;
+  tensors.pop_back();
+  expect_error(packed_fp4(tensors, &none), "tensor 'm_scales' is missing");
+  tensors = kFp4;
+  tensors[1].data[5] = '\xff';
+  expect_error(packed_fp4(tensors, &none), "'m_scales': a scale is not a number");
+  for (const std::size_t i : {0U, 1U}) {
+    tensors = kFp4;
+    tensors[i].type = "I8";
+    expect_error(packed_fp4(tensors, &none), "expected is [2, 3, 1");
+    tensors = kFp4;
+    std::swap(tensors[i].shape[0], tensors[i].shape[1]);
+    expect_error(packed_fp4(tensors, &none), "'" + tensors[i].name + "': it is [3, 2, 1");
   }
 }
 

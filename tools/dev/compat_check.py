@@ -31,7 +31,7 @@ ONE_EACH = ("gpt2", "llama3-tied", "opt-narrow-embedding", "gpt-neox-whole", "mi
             "starcoder2", "phi", "stablelm", "nemotron", "arcee", "gptj", "gpt-bigcode",
             "gpt-neo", "ministral3", "internlm3", "apertus", "codegen", "hunyuan",
             "falcon", "qwen3-moe", "mixtral", "olmoe", "granitemoe", "qwen2-moe", "gpt-oss",
-            "glm4-moe", "ernie4-5-moe")  # fmt: skip
+            "glm4-moe", "ernie4-5-moe", "gpt-oss-mxfp4")  # fmt: skip
 MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased", "llama-yarn",
         "qwen2", "qwen3", "phi3", "llama-relu2", "llama-own-head", "llava-outer-tied",
         "stablelm-parallel", "gpt-bigcode-heads", "falcon-one-norm", "falcon-multi-query",
@@ -57,7 +57,8 @@ def cases_of(shapes, quick):
     dtypes = itertools.cycle(DTYPES)
     cases = {release: [] for release in RELEASES}
     for i, shape in enumerate(shapes):
-        for release, form in [FORMATS[i % len(FORMATS)]] if quick else FORMATS:
+        formats = FORMATS[:2] if shape.endswith("-mxfp4") else FORMATS
+        for release, form in [formats[i % len(formats)]] if quick else formats:
             if release == "newest" or shape not in AS_NEWEST:
                 cases[release].append(f"{shape}:{form}:{next(dtypes)}")
     return cases

@@ -13,6 +13,7 @@ import pathlib
 import random
 import sys
 
+import safetensors.torch
 import torch
 import transformers
 
@@ -80,6 +81,10 @@ SHAPES = SHAPES | NEWER_SHAPES | EXPERT_SHAPES | {
     "falcon-sequential": ("Falcon", COMMON | dict(
         multi_query=False, parallel_attn=False, bias=True, tie_word_embeddings=False,
     )),
+    # As gpt-oss is published.
+    "gpt-oss-mxfp4": ("GptOss", EXPERT_SHAPES["gpt-oss"][1] | dict(
+        hidden_size=64, intermediate_size=96,
+    )),
     "internlm3": ("InternLM3", GATED | dict(head_dim=8, attention_bias=True, mlp_bias=True)),
     "phi-tied": ("Phi", GATED | dict(hidden_size=48, tie_word_embeddings=True)),
     "llama-relu6": ("Llama", GATED | dict(hidden_act="relu6")),
@@ -142,6 +147,30 @@ def build(shape, seed, vocab_size):
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     draw(model, seed)
     return model
+
+
+def as_mxfp4(folder):
+    """Writes the experts of a folder as OCP's MXFP4, in blocks of 32 inputs."""
+    sizes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        weight = tensors.pop(name).float().transpose(1, 2)  # [experts, outputs, inputs]
+        groups = weight.unflatten(2, (-1, 32))
+        scales = (groups.abs().amax(-1) / 6.0).clamp(min=2.0**-126).log2().ceil() + 127
+        scaled = groups / torch.exp2(scales - 127).unsqueeze(-1)
+        codes = (scaled.abs().unsqueeze(-1) - sizes).abs().argmin(-1) + 8 * (scaled < 0)
+        codes = codes.to(torch.uint8)
+        tensors[name + "_blocks"] = (codes[..., ::2] | codes[..., 1::2] << 4).contiguous()
+        tensors[name + "_scales"] = scales.to(torch.uint8).contiguous()
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "mxfp4",
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                   "model.embed_tokens", "lm_head"],
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
 
 
 def save(model, folder, form):
@@ -216,6 +245,8 @@ def write(to, release, case, seed):
     folder.mkdir()
     model = build(shape, seed, len(tokenizer)).to(getattr(torch, dtype))
     save(model, folder, form)
+    if shape.endswith("-mxfp4"):
+        as_mxfp4(folder)
     tokenizer.save_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     (folder / "reference.json").write_text(json.dumps(reference_of(folder, tokenizer)))

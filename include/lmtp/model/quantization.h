@@ -7,7 +7,16 @@
 
 namespace lmtp::model {
 
-enum class QuantMethod { kNone, kCompressedTensors, kSmoothQuant, kFp8, kGptq, kAwq, kGguf };
+enum class QuantMethod {
+  kNone,
+  kCompressedTensors,
+  kSmoothQuant,
+  kFp8,
+  kGptq,
+  kAwq,
+  kMxFp4,
+  kGguf
+};
 
 // What shares a scale: all of a matrix, an output, some inputs of an output, a rectangle.
 enum class QuantStrategy { kTensor, kChannel, kGroup, kBlock };
@@ -17,7 +26,7 @@ struct QuantScheme {
   // Names, "re:" with a pattern, or the class "Linear"; empty: every module.
   std::vector<std::string> targets;
   int num_bits = 8;       // 4 or 8
-  bool is_float = false;  // e4m3, of 8 bits
+  bool is_float = false;  // e4m3 of 8 bits, e2m1 of 4
   bool packed = false;    // several codes in a word of 32 bits
   bool symmetric = true;  // there are no zero points
   QuantStrategy strategy = QuantStrategy::kChannel;

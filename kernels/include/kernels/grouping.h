@@ -7,10 +7,11 @@
 
 namespace lmtp::kernels {
 
-// kInt4: 0 to 15. kInt8: -128 to 127. kE4M3: fp8 with 4 bits of exponent (OCP's E4M3FN).
-enum class CodeType { kInt4, kInt8, kE4M3 };
+// kInt4: 0 to 15. kInt8: -128 to 127. kE4M3: fp8 with 4 bits of exponent (OCP's E4M3FN). kE2M1:
+// fp4 (OCP's E2M1): 0, 0.5, 1, 1.5, 2, 3, 4, 6, and from 8 on the same below 0.
+enum class CodeType { kInt4, kInt8, kE4M3, kE2M1 };
 
-// A weight is scale * code + offset, or without offsets scale * code, where 4 bits stand for
+// A weight is scale * code + offset, or without offsets scale * code, where kInt4 stands for
 // code - 8. Rounded once.
 struct Grouping {
   CodeType codes = CodeType::kInt4;
@@ -31,9 +32,12 @@ constexpr bool is_int4_group(std::int64_t group) {
 // Packed inputs are filled up to a multiple of this.
 inline constexpr std::int64_t kInputsOfBlock = 32;
 
-constexpr std::int64_t codes_per_word(CodeType codes) { return codes == CodeType::kInt4 ? 8 : 4; }
+constexpr int code_bits(CodeType codes) {
+  return codes == CodeType::kInt4 || codes == CodeType::kE2M1 ? 4 : 8;
+}
+constexpr std::int64_t codes_per_word(CodeType codes) { return 32 / code_bits(codes); }
 
-// What 4 bits without offsets are less than their code.
+// What kInt4 without offsets is less than its code.
 constexpr int code_base(const Grouping& grouping) {
   return grouping.codes == CodeType::kInt4 && !grouping.has_offsets ? 8 : 0;
 }
