@@ -112,6 +112,20 @@ std::map<std::string, MatrixShare> matrix_shares(const model::ModelConfig& confi
   return shares;
 }
 
+// As a GGUF file's scheme names what the model asks for: its tensors are of all experts, gate and
+// up apart.
+std::string module_in_gguf(std::string module) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t at = module.find(kExperts);
+  if (at == std::string::npos) return module;
+  const std::size_t number = at + kExperts.size();
+  const std::size_t end = module.find_first_not_of("0123456789", number);
+  if (end > number && end != std::string::npos) return module.replace(number, end - number, "*");
+  module.insert(number, "*.");
+  if (module.ends_with("gate_up_proj")) module.replace(module.rfind("gate_up"), 7, "gate");
+  return module;
+}
+
 // Of a tensor that --dtype packs.
 std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t num_elements) {
   if (type != kernels::WeightType::kInt4) return num_elements * 4 / kernels::inputs_per_unit(type);
@@ -174,12 +188,17 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
         tensor.shape.size() == 2 && tensor.shape.front() == options.config.vocab_size;
     const auto share = shares.find(tensor.name);
     // A rank's share of the inputs of codes is widened.
-    const bool is_likely = (quantization.method == model::QuantMethod::kGguf || !is_table) &&
+    const bool is_gguf = quantization.method == model::QuantMethod::kGguf;
+    const bool is_likely = (is_gguf || !is_table) &&
                            (share == shares.end() || share->second.split != model::Split::kInputs);
     // Experts have no order of their inputs (WeightStack::in_order).
     const bool is_widened =
         quantization.ordered && tensor.name.find(".experts.") != std::string::npos;
-    if (quantization.method == model::QuantMethod::kMxFp4) {
+    if (is_gguf && is_likely && may_be_narrow && tensor.shape.size() >= 2) {
+      const bool has_leaf = tensor.name.ends_with(kWeight);
+      scheme = model::find_scheme(quantization, module_in_gguf(tensor.name.substr(
+                                                    0, tensor.name.size() - (has_leaf ? 7 : 0))));
+    } else if (quantization.method == model::QuantMethod::kMxFp4) {
       const bool is_stack = tensor.shape.size() == 3 && is_likely;
       scheme = is_stack ? model::find_scheme(quantization, tensor.name) : nullptr;
     } else if (may_be_narrow && is_likely && !is_widened && tensor.shape.size() == 2 &&

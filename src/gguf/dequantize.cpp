@@ -183,6 +183,22 @@ bool unpack_q6_k(const unsigned char* from, const Codes& to) {
   return std::isfinite(scale);
 }
 
+// The exponent of a scale, 127 more; nibbles. Scales that are no number, or make none of some
+// codes, no quantiser writes.
+bool unpack_mxfp4(const unsigned char* from, const Codes& to) {
+  constexpr int kExponentMax = 252;
+  to.scales[0] = std::ldexp(1.0F, from[0] - 127);
+  unpack_nibbles(from + 1, nullptr, to.codes);
+  return from[0] <= kExponentMax;
+}
+
+float code_number(const CodeLayout& layout, std::uint8_t code) {
+  constexpr float kSizes[] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+  if (layout.is_float) return code < 8 ? kSizes[code] : 0.0F - kSizes[code & 7U];
+  const int zero = layout.bits == 4 && !layout.has_offsets ? 8 : 0;
+  return static_cast<float>(static_cast<std::int8_t>(code) - zero);
+}
+
 struct Unpacker {
   std::string_view name;
   CodeLayout layout;
@@ -198,6 +214,7 @@ constexpr Unpacker kUnpackers[] = {
     {"Q5_0", {.has_half_scales = true}, unpack_q5_0},
     {"Q5_1", {.has_offsets = true, .has_half_scales = true}, unpack_q5_1},
     {"IQ4_NL", {.has_half_scales = true}, unpack_iq4_nl},
+    {"MXFP4", {.bits = 4, .is_float = true}, unpack_mxfp4},
     {"IQ4_XS", {}, unpack_iq4_xs},
     {"IQ2_XXS", {}, unpack_iq2_xxs},
     {"IQ2_XS", {.group = 16}, unpack_iq2_xs},
@@ -266,7 +283,6 @@ bool dequantize(const TensorType& type, const void* blocks, std::int64_t num_blo
     return true;
   }
   const CodeLayout& layout = unpacker->layout;
-  const int zero = layout.bits == 4 && !layout.has_offsets ? 8 : 0;
   std::uint8_t codes[kLargeBlock];
   float scales[kLargeBlock / 16];
   float offsets[kLargeBlock / 16];
@@ -276,7 +292,7 @@ bool dequantize(const TensorType& type, const void* blocks, std::int64_t num_blo
         unpacker->unpack(from + i * type.block_bytes, {codes, scales, offsets}) && all_finite;
     for (std::int64_t j = 0; j < type.block_elements; ++j) {
       const float scale = scales[j / layout.group];
-      const float product = scale * static_cast<float>(static_cast<std::int8_t>(codes[j]) - zero);
+      const float product = scale * code_number(layout, codes[j]);
       *to++ = layout.has_offsets ? product + offsets[j / layout.group] : product;
     }
   }

@@ -46,7 +46,7 @@ constexpr TensorType kTypes[] = {
     {36, "IQ4_NL_4_4"},
     {37, "IQ4_NL_4_8"},
     {38, "IQ4_NL_8_8"},
-    {39, "MXFP4"},
+    {39, "MXFP4", 32, 17},
     {40, "NVFP4"},
     {41, "Q1_0"},
     {42, "Q2_0"},

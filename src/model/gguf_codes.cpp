@@ -13,7 +13,8 @@ namespace {
 
 // Of a layer: what architectures stack.
 constexpr std::string_view kStacks[][3] = {{"attn_q", "attn_k", "attn_v"},
-                                           {"ffn_gate", "ffn_up", ""}};
+                                           {"ffn_gate", "ffn_up", ""},
+                                           {"ffn_gate_exps", "ffn_up_exps", ""}};
 constexpr std::string_view kWeightLeaf = ".weight";
 
 // Whether the tensor is packed as one with others of another type.
@@ -40,16 +41,19 @@ bool is_mixed(const gguf::GgufFile& file, const gguf::Tensor& tensor) {
 std::optional<kernels::Grouping> gguf_grouping(const gguf::GgufFile& file,
                                                const gguf::Tensor& tensor) {
   const auto layout = gguf::code_layout(*tensor.type);
-  if (!layout || tensor.shape.size() != 2) return std::nullopt;
+  if (!layout || tensor.shape.size() < 2) return std::nullopt;
   kernels::Grouping grouping;
   grouping.has_offsets = layout->has_offsets;
-  grouping.scales =
-      layout->has_half_scales ? kernels::ElementType::kF16 : kernels::ElementType::kF32;
+  grouping.scales = layout->has_half_scales ? kernels::ElementType::kF16
+                    : layout->is_float      ? kernels::ElementType::kBF16
+                                            : kernels::ElementType::kF32;
   if (is_mixed(file, tensor)) {
     grouping.codes = kernels::CodeType::kInt8;
     grouping.group = kernels::kGroupMin;
   } else {
-    grouping.codes = layout->bits == 4 ? kernels::CodeType::kInt4 : kernels::CodeType::kInt8;
+    grouping.codes = layout->is_float    ? kernels::CodeType::kE2M1
+                     : layout->bits == 4 ? kernels::CodeType::kInt4
+                                         : kernels::CodeType::kInt8;
     grouping.group = layout->group;
   }
   return grouping;
@@ -64,8 +68,15 @@ bool unpack_row(const gguf::Tensor& tensor, const kernels::Grouping& grouping, c
   const bool all_finite =
       gguf::unpack_codes(*tensor.type, blocks, k / tensor.type->block_elements,
                          {.codes = to.codes, .scales = scales.data(), .offsets = offsets.data()});
-  // Codes that stand for less than themselves, as a byte says it.
-  if (layout.bits == 4 && !layout.has_offsets && grouping.codes == kernels::CodeType::kInt8) {
+  // Codes that stand for another number than themselves, as a byte says it.
+  const bool is_byte = grouping.codes == kernels::CodeType::kInt8;
+  if (layout.is_float && is_byte) {
+    constexpr int kHalves[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    std::for_each(to.codes, to.codes + k, [&](std::uint8_t& code) {
+      code = static_cast<std::uint8_t>(code < 8 ? kHalves[code] : -kHalves[code & 7U]);
+    });
+    for (float& scale : scales) scale *= 0.5F;
+  } else if (layout.bits == 4 && !layout.has_offsets && is_byte) {
     std::for_each(to.codes, to.codes + k,
                   [](std::uint8_t& code) { code = static_cast<std::uint8_t>(code - 8); });
   }

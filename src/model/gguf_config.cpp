@@ -217,6 +217,8 @@ class Converter {
     take("rope.scaling.yarn_attn_factor", "attention_factor");
     take("rope.scaling.yarn_beta_fast", "beta_fast");
     take("rope.scaling.yarn_beta_slow", "beta_slow");
+    // gpt-oss' is published so; files do not say it.
+    if (family_.model_type == "gpt_oss") scaling["truncate"] = false;
     return scaling;
   }
 
@@ -268,6 +270,7 @@ class Converter {
     json_["attention_out_bias"] = has("blk.0.attn_output.bias");
     json_["mlp_bias"] = has("blk.0.ffn_up.bias");
     if (family_.keys.windows) read_windows();
+    if (family_.keys.experts) read_experts();
     if (family_.keys.multipliers) {
       // Where the file does not say, as in llama.cpp; transformers' own default is 1.
       json_["attention_multiplier"] = 1.0 / std::sqrt(json_["head_dim"].get<double>());
@@ -289,6 +292,21 @@ class Converter {
       used_.insert("use_parallel_residual");
       json_["use_parallel_residual"] =
           file_.boolean(full("use_parallel_residual"), error_).value_or(true);
+    }
+  }
+
+  // All layers are sparse, as llama.cpp takes it.
+  void read_experts() {
+    const std::int64_t count = size("expert_count", "num_experts");
+    json_["num_local_experts"] = count;
+    size("expert_used_count", "num_experts_per_tok");
+    json_["norm_topk_prob"] = family_.keys.sums_to_one;
+    if (const auto width = find_size("expert_feed_forward_length")) {
+      json_["moe_intermediate_size"] = *width;
+      if (family_.model_type == "gpt_oss") json_["intermediate_size"] = *width;
+    }
+    if (const auto width = find_size("expert_shared_feed_forward_length")) {
+      json_["shared_expert_intermediate_size"] = *width;
     }
   }
 
@@ -357,14 +375,15 @@ Quantization read_quantization(const gguf::GgufFile& file, const GgufFamily& fam
     // Transposed ones are widened.
     if (!grouping || change == GgufChange::kTransposed || !name.ends_with(kLeaf)) continue;
     QuantScheme scheme;
-    scheme.num_bits = grouping->codes == kernels::CodeType::kInt4 ? 4 : 8;
+    scheme.num_bits = kernels::code_bits(grouping->codes);
+    scheme.is_float = grouping->codes == kernels::CodeType::kE2M1;
     scheme.packed = scheme.num_bits == 4;
     scheme.symmetric = !grouping->has_offsets;
     scheme.strategy = QuantStrategy::kGroup;
     scheme.block_inputs = grouping->group;
     auto known = std::ranges::find_if(quantization.schemes, [&](const QuantScheme& other) {
-      return other.num_bits == scheme.num_bits && other.symmetric == scheme.symmetric &&
-             other.block_inputs == scheme.block_inputs;
+      return other.num_bits == scheme.num_bits && other.is_float == scheme.is_float &&
+             other.symmetric == scheme.symmetric && other.block_inputs == scheme.block_inputs;
     });
     if (known == quantization.schemes.end()) known = quantization.schemes.insert(known, scheme);
     known->targets.push_back(name.substr(0, name.size() - kLeaf.size()));

@@ -190,9 +190,50 @@ constexpr GgufName kGptNeoxLayer[] = {
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
 
+// Of sparse layers.
+constexpr GgufName kQwenExperts[] = {
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.*.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.*.down_proj", GgufChange::kExperts},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
+constexpr GgufName kMixtralExperts[] = {
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", GgufChange::kExperts},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.w3", GgufChange::kExperts},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.w2", GgufChange::kExperts},
+};
+constexpr GgufName kGraniteExperts[] = {
+    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.*.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.*.down_proj", GgufChange::kExperts},
+};
+constexpr GgufName kGptOssExperts[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_sinks", "self_attn.sinks", GgufChange::kBare},
+    {"ffn_gate_inp", "mlp.router"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.*.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.*.down_proj", GgufChange::kExperts},
+};
+
 // Mistral's models and InternLM 3 are of the architecture llama there; of InternLM 2 queries, keys
 // and values are three matrices, as Llama's.
 constexpr GgufFamily kFamilies[] = {
+    {"llama",
+     "mixtral",
+     "model.layers.",
+     kLlamaWhole,
+     kLlamaLayer,
+     {.experts = true},
+     "blk.0.ffn_gate_exps.weight",
+     {},
+     kMixtralExperts},
     {"llama", "llama", "model.layers.", kLlamaWhole, kLlamaLayer},
     {"qwen2", "qwen2", "model.layers.", kLlamaWhole, kQwenLayer},
     {"qwen3", "qwen3", "model.layers.", kLlamaWhole, kQwenLayer},
@@ -250,6 +291,51 @@ constexpr GgufFamily kFamilies[] = {
     {"internlm2", "llama", "model.layers.", kLlamaWhole, kLlamaLayer},
     {"hunyuan-dense", "hunyuan_v1_dense", "model.layers.", kLlamaWhole, kHunyuanLayer},
     {"gptneox", "gpt_neox", "gpt_neox.layers.", kGptNeoxWhole, kGptNeoxLayer, {.parallel = true}},
+    {"qwen2moe",
+     "qwen2_moe",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.experts = true},
+     {},
+     {},
+     kQwenExperts},
+    {"qwen3moe",
+     "qwen3_moe",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.experts = true, .sums_to_one = true},
+     {},
+     {},
+     kQwenExperts},
+    {"olmoe",
+     "olmoe",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.experts = true},
+     {},
+     {},
+     kQwenExperts},
+    {"granitemoe",
+     "granitemoe",
+     "model.layers.",
+     kLlamaWhole,
+     kLlamaLayer,
+     {.multipliers = true, .experts = true},
+     {},
+     {},
+     kGraniteExperts},
+    {"gpt-oss",
+     "gpt_oss",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.windows = true, .experts = true},
+     {},
+     {},
+     kGptOssExperts},
 };
 
 // "12" of "12.attn_q.weight"; empty if there is no number with a point behind.
@@ -257,6 +343,15 @@ std::string_view layer_of(std::string_view name) {
   const std::size_t end = std::min(name.find_first_not_of("0123456789"), name.size());
   return end > 0 && end < name.size() && name[end] == '.' ? name.substr(0, end)
                                                           : std::string_view();
+}
+
+const GgufName* find_name(const GgufFamily& family, std::string_view stem, bool is_in_layer) {
+  for (const auto names : {is_in_layer ? family.of_layer : family.whole,
+                           is_in_layer ? family.of_experts : std::span<const GgufName>()}) {
+    const auto found = std::ranges::find(names, stem, &GgufName::gguf);
+    if (found != names.end()) return &*found;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -289,15 +384,17 @@ GgufTensorName translate_name(const GgufFamily& family, std::string_view name) {
       point == std::string_view::npos ? std::string_view() : stem.substr(point);
   stem.remove_suffix(leaf.size());
   if (leaf == ".weight" || leaf == ".bias") {
-    for (const GgufName& known : is_in_layer ? family.of_layer : family.whole) {
-      if (known.gguf != stem) continue;
+    const GgufName* const known = find_name(family, stem, is_in_layer);
+    if (known != nullptr) {
       const std::string prefix =
           is_in_layer ? std::string(family.layers) + std::string(layer) + "." : std::string();
-      const bool is_of_rows =
-          known.change == GgufChange::kInterleaved || known.change == GgufChange::kByPart;
+      if (known->change == GgufChange::kBare) return {prefix + std::string(known->ours)};
+      const bool is_of_rows = known->change == GgufChange::kInterleaved ||
+                              known->change == GgufChange::kByPart ||
+                              known->change == GgufChange::kExperts;
       const bool is_changed = is_of_rows || leaf == ".weight";
-      return {prefix + std::string(known.ours) + std::string(leaf),
-              is_changed ? known.change : GgufChange::kNone};
+      return {prefix + std::string(known->ours) + std::string(leaf),
+              is_changed ? known->change : GgufChange::kNone};
     }
   }
   return {std::string(name)};

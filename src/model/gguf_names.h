@@ -19,6 +19,8 @@ enum class GgufChange : std::uint8_t {
   kByPart,       // rows are [q | k | v][group], not [group][q | k | v], a group each KV head
   kTransposed,   // [outputs, inputs], not Conv1D's [inputs, outputs]
   kOneAdded,     // a norm's weight, kept around 1, not 0
+  kBare,         // there it has no ".weight"
+  kExperts,      // [experts, ...]: one there for each, whose number is the * of its name
 };
 
 struct GgufName {
@@ -37,6 +39,8 @@ struct GgufKeys {
   bool logit_scale = false;       // Cohere's
   bool soft_caps = false;         // and scores that Gemma divides in its way
   bool parallel = false;          // use_parallel_residual
+  bool experts = false;           // sparse layers
+  bool sums_to_one = false;       // and the weights of a token's experts do
   bool xielu = false;             // "xielu.": an activation's numbers, which are tensors elsewhere
 };
 
@@ -52,6 +56,7 @@ struct GgufFamily {
   GgufKeys keys = {};
   std::string_view tensor = {};  // which files of this row have, of several with that architecture
   std::string_view windowed_type = {};  // config.json's where the file has windows; empty: the same
+  std::span<const GgufName> of_experts = {};  // of layers that are sparse, besides those above
 };
 
 // By the file's general.architecture. The error lists those that are supported.

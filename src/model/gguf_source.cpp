@@ -11,6 +11,7 @@
 #include "checkpoint_files.h"
 #include "gguf_codes.h"
 #include "gguf_names.h"
+#include "kernels/experts.h"
 #include "lmtp/gguf/gguf_file.h"
 #include "lmtp/model/weights.h"
 
@@ -28,7 +29,16 @@ struct GgufTensor {
   // kByPart's.
   std::int64_t num_heads = 0;
   std::int64_t num_groups = 0;
+  // Which of a tensor of all experts.
+  std::int64_t expert = -1;
 
+  std::vector<std::int64_t> shape() const {
+    return {stored->shape.begin() + (expert < 0 ? 0 : 1), stored->shape.end()};
+  }
+  // Elements of the file's tensor before this one's.
+  std::int64_t first_element() const {
+    return expert <= 0 ? 0 : stored->num_elements() / stored->shape.front() * expert;
+  }
   std::int64_t row_elements() const { return stored->shape.size() > 1 ? stored->shape.back() : 1; }
   // Where the row of transformers' checkpoint lies in the file.
   std::int64_t stored_row(std::int64_t row) const {
@@ -73,7 +83,7 @@ class GgufMatrix : public CodedMatrix {
     if (tensor_.change == GgufChange::kTransposed) return std::optional<CodedWeight>();
     return std::optional(CodedWeight{.type = kernels::WeightType::kWidened,
                                      .grouping = grouping_,
-                                     .n = tensor_.stored->shape.front(),
+                                     .n = tensor_.shape().front(),
                                      .k = tensor_.stored->shape.back()});
   }
 
@@ -83,6 +93,7 @@ class GgufMatrix : public CodedMatrix {
     const std::int64_t num_groups = kernels::num_groups(grouping_, k);
     std::vector<std::byte> blocks(static_cast<std::size_t>(k / type.block_elements) *
                                   static_cast<std::size_t>(type.block_bytes));
+    first += tensor_.first_element() / k;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = tensor_.has_other_rows() ? tensor_.stored_row(first + i) : first + i;
       auto read =
@@ -116,8 +127,12 @@ class GgufSource : public TensorSource {
     for (const gguf::Tensor& tensor : header_.tensors()) {
       if (is_rotary_table(tensor.name)) continue;
       const GgufTensorName name = translate_name(family, tensor.name);
-      tensors_.emplace(name.ours,
-                       GgufTensor{&tensor, name.change, head_dim, num_heads, num_groups});
+      const GgufTensor one{&tensor, name.change, head_dim, num_heads, num_groups};
+      if (name.change == GgufChange::kExperts) {
+        add_experts(name.ours, one);
+      } else {
+        tensors_.emplace(name.ours, one);
+      }
     }
     if (family.keys.xielu) read_xielu(family);
   }
@@ -150,7 +165,11 @@ class GgufSource : public TensorSource {
     const GgufTensor& tensor = found->second;
     std::vector<std::int64_t> shape = spec.shape;
     if (tensor.change == GgufChange::kTransposed) std::ranges::reverse(shape);
-    if (tensor.stored->shape != shape) {
+    // The converter leaves out that there is one output.
+    if (shape.size() == 2 && shape.front() == 1 && tensor.shape().size() == 1) {
+      shape.erase(shape.begin());
+    }
+    if (tensor.shape() != shape) {
       return broken(tensor, "its shape is " + shape_text(tensor.stored->shape) +
                                 ", and the file's metadata ask for " + shape_text(shape));
     }
@@ -177,7 +196,32 @@ class GgufSource : public TensorSource {
 
   Result<void> check_unchanged() const override { return file_->check_unchanged(); }
 
+  // Without a reader.
+  std::optional<StoredTensor> stored(const std::string& name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return std::nullopt;
+    return StoredTensor{.name = name,
+                        .path = header_.origin(),
+                        .type = std::string(found->second.stored->type->name),
+                        .shape = found->second.shape(),
+                        .read = {}};
+  }
+
  private:
+  // More than any model has stay one tensor, which nobody asks for.
+  void add_experts(const std::string& name, GgufTensor tensor) {
+    const std::size_t star = name.find('*');
+    const std::vector<std::int64_t>& shape = tensor.stored->shape;
+    if (shape.size() < 2 || shape.front() > kernels::kExpertsMax) {
+      tensors_.emplace(name, tensor);
+      return;
+    }
+    for (tensor.expert = 0; tensor.expert < shape.front(); ++tensor.expert) {
+      tensors_.emplace(name.substr(0, star) + std::to_string(tensor.expert) + name.substr(star + 1),
+                       tensor);
+    }
+  }
+
   // The numbers of each layer, which the file has as metadata.
   void read_xielu(const GgufFamily& family) {
     for (const char* key : {"alpha_p", "alpha_n", "beta", "eps"}) {
@@ -199,6 +243,7 @@ class GgufSource : public TensorSource {
   Result<void> read(const GgufTensor& tensor, std::int64_t first, std::int64_t count,
                     std::byte* to) const {
     const std::int64_t width = tensor.row_elements();
+    first += tensor.first_element();
     for (const std::int64_t end = first + count; first < end;) {
       std::int64_t from = first;
       std::int64_t part = std::min(end - first, kElementsAtATime);

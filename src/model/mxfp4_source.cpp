@@ -19,6 +19,8 @@ namespace {
 constexpr std::string_view kBlocks = "_blocks";
 constexpr std::string_view kScales = "_scales";
 constexpr std::int64_t kGroup = 32;  // inputs that share a scale
+// Larger ones make no number of some codes.
+constexpr int kExponentMax = 252;
 constexpr std::array<float, 8> kSizes = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
 
 // The matrices of all experts, one below the other: [experts * outputs, inputs].
@@ -52,7 +54,9 @@ class Fp4Matrices : public CodedMatrix {
         scales_.read(static_cast<std::uint64_t>(first * k_ / kGroup), num_scales, exponents.data());
     if (!read.ok()) return read;
     for (std::size_t i = 0; i < num_scales; ++i) {
-      if (exponents[i] == 255) return tensor_error(scales_, "a scale is not a number");
+      if (exponents[i] > kExponentMax) {
+        return tensor_error(scales_, "a scale is no finite number, or too large for its codes");
+      }
       to.scales[i] = std::ldexp(1.0F, exponents[i] - 127);
     }
     return {};

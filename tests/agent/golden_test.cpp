@@ -171,7 +171,8 @@ INSTANTIATE_TEST_SUITE_P(Families, GgufGoldenTest,
                          ::testing::Values("mixed", "llama3-tied", "llama-linear-biased", "qwen2",
                                            "qwen3", "phi3-longrope", "gemma2", "gpt-neox", "gpt2",
                                            "olmo2", "granite", "nemotron", "gpt-bigcode", "apertus",
-                                           "falcon"));
+                                           "falcon", "mixtral", "qwen2-moe", "qwen3-moe", "olmoe",
+                                           "granitemoe", "gpt-oss"));
 
 // Folders that other libraries quantised; activations stay float.
 class QuantizedGoldenTest : public ::testing::TestWithParam<const char*> {};
@@ -203,7 +204,8 @@ TEST_P(GgufRanksGoldenTest, TwoRanksGiveTheTokensAndLogprobsOfTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufRanksGoldenTest,
-                         ::testing::Values("llama3-tied", "qwen3", "phi3-longrope", "gemma2"));
+                         ::testing::Values("llama3-tied", "qwen3", "phi3-longrope", "gemma2",
+                                           "qwen2-moe", "gpt-oss"));
 
 using testing::TestData;
 

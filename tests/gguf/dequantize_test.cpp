@@ -101,8 +101,11 @@ TEST_P(DequantizeTest, CodesAreTheSameNumbers) {
       unpack_codes(type, blocks.data(), num_blocks, {codes.data(), scales.data(), offsets.data()}));
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t group = i / static_cast<std::size_t>(layout->group);
+    constexpr float kFloats[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
     const int zero = layout->bits == 4 && !layout->has_offsets ? 8 : 0;
-    const auto code = static_cast<float>(static_cast<std::int8_t>(codes[i]) - zero);
+    const auto code = layout->is_float
+                          ? kFloats[codes[i] % 8] * (codes[i] < 8 ? 1.0F : -1.0F)
+                          : static_cast<float>(static_cast<std::int8_t>(codes[i]) - zero);
     EXPECT_EQ(std::fma(scales[group], code, layout->has_offsets ? offsets[group] : 0.0F),
               expected[i]);
   }
@@ -112,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Types, DequantizeTest,
                          ::testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",
                                            "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
                                            "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS",
-                                           "IQ2_XXS"));
+                                           "IQ2_XXS", "MXFP4"));
 
 TEST(DequantizeTypesTest, ThoseOfTheListAreRead) {
   std::set<std::string> listed;
@@ -129,7 +132,7 @@ TEST(DequantizeTypesTest, ThoseOfTheListAreRead) {
     if (can_dequantize(*type)) read.emplace(type->name);
   }
   EXPECT_EQ(read, listed);
-  EXPECT_EQ(read.size(), 20U);
+  EXPECT_EQ(read.size(), 21U);
 }
 
 TEST(DequantizeTypesTest, SaysThatAScaleIsNoNumber) {
@@ -163,6 +166,12 @@ TEST(DequantizeTypesTest, SaysThatAScaleIsNoNumber) {
   EXPECT_TRUE(spoilt(22, 0));    // IQ2_S
   EXPECT_TRUE(spoilt(18, 0));    // IQ3_XXS
   EXPECT_TRUE(spoilt(21, 0));    // IQ3_S
+  std::vector<unsigned char> mxfp4(17);
+  std::vector<float> values(32);
+  for (const int exponent : {0, 252, 253, 255}) {
+    mxfp4[0] = static_cast<unsigned char>(exponent);
+    EXPECT_EQ(dequantize(*find_tensor_type(39), mxfp4.data(), 1, values.data()), exponent < 253);
+  }
 }
 
 }  // namespace

@@ -226,12 +226,11 @@ TEST(GgufFileTest, RefusesTypesThatAreNotRead) {
     return error_of([&](GgufAssembler& file) { file.tensor("c", {100}, type, 256); });
   };
   for (const auto& [type, name] : std::map<std::uint32_t, std::string>{
-           {9, "Q8_1"},      {15, "Q8_K"},       {19, "IQ1_S"},      {29, "IQ1_M"},
-           {34, "TQ1_0"},    {35, "TQ2_0"},      {39, "MXFP4"},      {40, "NVFP4"},
-           {41, "Q1_0"},     {42, "Q2_0"},       {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
-           {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
-           {24, "I8"},       {25, "I16"},        {26, "I32"},        {27, "I64"},
-           {28, "F64"}}) {
+           {9, "Q8_1"},        {15, "Q8_K"},       {19, "IQ1_S"},      {29, "IQ1_M"},
+           {34, "TQ1_0"},      {35, "TQ2_0"},      {40, "NVFP4"},      {41, "Q1_0"},
+           {42, "Q2_0"},       {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"},
+           {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {24, "I8"},
+           {25, "I16"},        {26, "I32"},        {27, "I64"},        {28, "F64"}}) {
     EXPECT_THAT(refusal(type), HasSubstr("tensor 'c': its type is " + name +
                                          ", which is not read; " + kReadTypes + " are read"));
   }

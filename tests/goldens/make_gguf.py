@@ -22,6 +22,7 @@ import shutil
 import sys
 import tempfile
 
+import make_family_checkpoints
 import make_goldens
 import numpy as np
 import torch
@@ -53,6 +54,12 @@ FAMILIES = {
     "apertus": ("families/apertus", "f16"),
     "falcon": ("families/falcon", "f16"),
     "gpt2": ("checkpoints/five-heads-f16", "f16"),
+    "mixtral": ("experts/mixtral", "f16"),
+    "qwen2-moe": ("experts/qwen2-moe", "f16"),
+    "qwen3-moe": ("experts/qwen3-moe", "f16"),
+    "olmoe": ("experts/olmoe", "f16"),
+    "granitemoe": ("experts/granitemoe", "f16"),
+    "gpt-oss": ("experts/gpt-oss", "f16"),
 }
 TOKENIZERS = {
     "llama2": ("LlamaForCausalLM", None),
@@ -127,7 +134,7 @@ def write_blocks(path):
     rng = np.random.default_rng(7)
     writer = gguf.GGUFWriter(path, "none")
     for kind in (TYPE.F32, TYPE.F16, TYPE.BF16, TYPE.Q8_0, TYPE.Q4_0, *SCALES, TYPE.Q4_1,
-                 TYPE.Q5_0, TYPE.Q5_1):  # fmt: skip
+                 TYPE.Q5_0, TYPE.Q5_1, TYPE.MXFP4):  # fmt: skip
         elements, _ = gguf.GGML_QUANT_SIZES[kind]
         blocks, values = random_blocks(rng, kind, (2, 2 * elements))
         writer.add_tensor(kind.name, blocks, raw_dtype=kind)
@@ -180,6 +187,20 @@ def write_family(name, source, kind, scratch):
     if "query_pre_attn_scalar" in config:  # which files do not have: it is the size of a head
         config["query_pre_attn_scalar"] = config["head_dim"]
         (folder / "config.json").write_text(json.dumps(config))
+    if config["model_type"] == "mixtral":
+        config["sliding_window"] = None  # nor this
+        (folder / "config.json").write_text(json.dumps(config))
+    if "norm_topk_prob" in config:  # nor these: as llama.cpp has it, by family
+        config |= dict(norm_topk_prob=config["model_type"] == "qwen3_moe")
+        if "mlp_only_layers" in config:
+            config |= dict(mlp_only_layers=[], decoder_sparse_step=1)
+        (folder / "config.json").write_text(json.dumps(config))
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.from_pretrained(folder)
+        ).eval()
+        with torch.no_grad():
+            make_family_checkpoints.draw(model, 9)
+        model.save_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).float()
     rounded = torch.float16 if kind == "f16" else torch.bfloat16
     with torch.no_grad():

@@ -333,7 +333,7 @@ const std::vector<Tensor> kFp4 = [] {
   }
   return std::vector<Tensor>{
       {"m_blocks", "U8", {2, 3, 1, 16}, blocks},
-      {"m_scales", "U8", {2, 3, 1}, std::string("\x7f\x80\x7e\x00\x81\xfe", 6)}};
+      {"m_scales", "U8", {2, 3, 1}, std::string("\x7f\x80\x7e\x00\x81\xfc", 6)}};
 }();
 
 // The matrix of the second expert as it is packed; null after an error.
@@ -376,7 +376,7 @@ TEST(QuantizedTest, Fp4OfExpertsIsKeptAsItIs) {
   ASSERT_EQ(packed_fp4(kFp4, &elements), "");
   constexpr float kSizes[] = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
                               -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-  const float scales[] = {0x1p-127F, 4.0F, 0x1p127F};
+  const float scales[] = {0x1p-127F, 4.0F, 0x1p125F};
   for (std::size_t i = 0; i < elements.size(); ++i) {
     EXPECT_EQ(elements[i], kSizes[i % 16] * scales[i / 32]) << i;
   }
@@ -388,8 +388,10 @@ TEST(QuantizedTest, Fp4ThatIsWrongIsNamed) {
   tensors.pop_back();
   expect_error(packed_fp4(tensors, &none), "tensor 'm_scales' is missing");
   tensors = kFp4;
-  tensors[1].data[5] = '\xff';
-  expect_error(packed_fp4(tensors, &none), "'m_scales': a scale is not a number");
+  for (const char exponent : {'\xfd', '\xff'}) {
+    tensors[1].data[5] = exponent;
+    expect_error(packed_fp4(tensors, &none), "'m_scales': a scale is no finite number");
+  }
   for (const std::size_t i : {0U, 1U}) {
     tensors = kFp4;
     tensors[i].type = "I8";

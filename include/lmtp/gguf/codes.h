@@ -14,6 +14,7 @@ struct CodeLayout {
   int group = 32;
   bool has_offsets = false;
   bool has_half_scales = false;  // a float16 holds them exactly
+  bool is_float = false;         // codes are OCP's E2M1, and scales powers of two
 };
 
 // Empty: the type's elements are no codes (F32), or are not known here.

@@ -111,7 +111,7 @@ bool can_dequantize(const TensorType& type);
 // Their names, for errors.
 inline constexpr const char* kReadTypes =
     "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, "
-    "IQ3_S, IQ3_XXS, IQ2_S, IQ2_XS and IQ2_XXS";
+    "IQ3_S, IQ3_XXS, IQ2_S, IQ2_XS, IQ2_XXS and MXFP4";
 
 // Computes num_blocks blocks' elements, as ggml does in float32. False: a block's scale is no
 // finite number. REQUIRES: can_dequantize(type).

@@ -115,7 +115,10 @@ class ExpertsLoading {
       if (form_.choice_bias_rows > 0) shape.insert(shape.begin(), form_.choice_bias_rows);
       to_.choice_bias_ = in_.plain(layer_ + form_.choice_bias, shape, kZeros);
     }
-    is_stacked_ = form_.is_stacked || in_.has(layer_ + form_.all_up);
+    // A GGUF file has a tensor an expert of every family, as its source shows it.
+    const bool has_each = in_.has(named(0, form_.up.front()) + ".weight");
+    is_stacked_ = !has_each && (form_.is_stacked || in_.has(layer_ + form_.all_up));
+    if (has_each) to_.config_.interleaved = false;
     for (int e = 0; e < own.count; ++e) to_.up_.push_back(up(e));
     for (int e = 0; e < own.count; ++e) to_.down_.push_back(down(e));
     if (own.shared_size > 0) load_shared(spec);
