@@ -190,7 +190,7 @@ constexpr GgufName kGptNeoxLayer[] = {
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
 
-// Of sparse layers.
+// What sparse layers have besides.
 constexpr GgufName kQwenExperts[] = {
     {"ffn_gate_inp", "mlp.gate"},
     {"ffn_gate_exps", "mlp.experts.*.gate_proj", GgufChange::kExperts},

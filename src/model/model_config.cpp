@@ -121,6 +121,38 @@ constexpr Shape kShapes[] = {
   "vocab_size": 151936
 }
 )"},
+    {"gpt-oss-20b", R"({
+  "architectures": ["GptOssForCausalLM"],
+  "model_type": "gpt_oss",
+  "attention_bias": true,
+  "eos_token_id": 200002,
+  "head_dim": 64,
+  "hidden_act": "silu",
+  "hidden_size": 2880,
+  "intermediate_size": 2880,
+  "max_position_embeddings": 131072,
+  "num_attention_heads": 64,
+  "num_experts_per_tok": 4,
+  "num_hidden_layers": 24,
+  "num_key_value_heads": 8,
+  "num_local_experts": 32,
+  "rms_norm_eps": 1e-05,
+  "rope_scaling": {
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "factor": 32.0,
+    "original_max_position_embeddings": 4096,
+    "rope_type": "yarn",
+    "truncate": false
+  },
+  "rope_theta": 150000,
+  "sliding_window": 128,
+  "swiglu_limit": 7.0,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 201088
+}
+)"},
 };
 
 // The shape with so many layers that `shape` names: NAME-8l; empty: it is none.

@@ -60,7 +60,7 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
                  "A model folder; 'demo', the small model that comes with the program; "
                  "random[:SHAPE[:SEED]], random weights (SHAPE: gpt2, gpt2-medium, "
                  "tinyllama-1.1b, llama-3-8b, "
-                 "qwen3-30b-a3b); a name on the Hugging Face hub, downloaded where it "
+                 "qwen3-30b-a3b, gpt-oss-20b); a name on the Hugging Face hub, downloaded where it "
                  "is not in the local cache; or 'auto': any of these, loaded when a request names "
                  "it")
       ->type_name("")

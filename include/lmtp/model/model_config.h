@@ -141,8 +141,8 @@ inline constexpr std::int64_t kExpertFloatsMax = std::int64_t{1} << 22;  // of a
 Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options = {});
 
 // The config of a random model: "gpt2", "gpt2-medium", "tinyllama-1.1b", "llama-3-8b",
-// "qwen3-30b-a3b"; of the last three also with fewer layers: "qwen3-30b-a3b-8l". The error
-// lists the known shapes.
+// "qwen3-30b-a3b", "gpt-oss-20b"; of all but the first two also with fewer layers:
+// "qwen3-30b-a3b-8l". The error lists the known shapes.
 Result<ModelConfig> shape_config(const std::string& shape);
 
 // The sizes of what one of num_ranks ranks computes: its share of the heads, of the KV heads and of
