@@ -4,74 +4,82 @@
 
 namespace lmtp::cache {
 
-BlockPool::BlockPool(int num_blocks)
-    : refs_(index(num_blocks), 0),
-      was_shared_(index(num_blocks), false),
-      state_(index(num_blocks), State::kFree),
-      adapter_(index(num_blocks), 0),
-      prev_(index(num_blocks) + 3),
-      next_(index(num_blocks) + 3) {
-  LMTP_CHECK(num_blocks >= 1, num_blocks);
-  for (const BlockId head : {free_head(), evictable_head(), passed_head()}) {
+BlockPool::BlockPool(int num_blocks, int num_stubs)
+    : num_total_(num_blocks - 1),
+      refs_(index(num_blocks + num_stubs), 0),
+      was_shared_(refs_.size(), false),
+      state_(refs_.size(), State::kFree),
+      adapter_(refs_.size(), 0),
+      prev_(refs_.size() + kLists),
+      next_(refs_.size() + kLists) {
+  LMTP_CHECK(num_blocks >= 1 && num_stubs >= 0, num_blocks, num_stubs);
+  for (BlockId head = free_head(); head < free_head() + kLists; ++head) {
     prev_[index(head)] = next_[index(head)] = head;
   }
-  for (BlockId block = 1; block < num_blocks; ++block) push_back(free_head(), block);
-  num_free_ = num_total();
+  for (BlockId block = 1; block < free_head(); ++block) {
+    push_back(free_head(is_stub(block)), block);
+    ++counts(block).free;
+  }
 }
 
-BlockId BlockPool::take_free() {
-  const BlockId block = next_[index(free_head())];
-  if (block == free_head()) return kNoBlock;
+BlockId BlockPool::take_free(bool stub) {
+  const BlockId block = next_[index(free_head(stub))];
+  if (block == free_head(stub)) return kNoBlock;
   remove(block);
-  --num_free_;
   state_[index(block)] = State::kPinned;
   refs_[index(block)] = 1;
   was_shared_[index(block)] = false;
-  ++num_pinned_;
+  --counts_[stub ? 1 : 0].free;
+  ++counts_[stub ? 1 : 0].pinned;
   return block;
 }
 
 void BlockPool::pin(BlockId block) {
-  LMTP_CHECK(block > kNullBlock && block <= num_total(), block);
+  LMTP_CHECK(block > kNullBlock && block < free_head(), block);
   LMTP_CHECK(!is_free(block), block);
   if (is_evictable(block)) {
     remove(block);
-    --num_evictable_;
-    ++num_pinned_;
+    --counts(block).evictable;
+    ++counts(block).pinned;
     state_[index(block)] = State::kPinned;
   }
   if (++refs_[index(block)] > 1) was_shared_[index(block)] = true;
 }
 
-void BlockPool::unpin(BlockId block, bool keep) { release(block, keep, evictable_head()); }
+void BlockPool::unpin(BlockId block, bool keep) {
+  release(block, keep, evictable_head(is_stub(block)));
+}
 
 void BlockPool::unpin_passed(BlockId block, bool keep) {
   release(block, keep, was_shared_[index(block)] ? evictable_head() : passed_head());
 }
 
 void BlockPool::release(BlockId block, bool keep, BlockId list) {
-  LMTP_CHECK(block > kNullBlock && block <= num_total(), block);
+  LMTP_CHECK(block > kNullBlock && block < free_head(), block);
   LMTP_CHECK(refs_[index(block)] > 0, block, refs_[index(block)]);
   if (--refs_[index(block)] > 0) return;
-  --num_pinned_;
+  --counts(block).pinned;
   if (keep) {
     state_[index(block)] = State::kEvictable;
     push_back(list, block);
-    ++num_evictable_;
+    ++counts(block).evictable;
   } else {
-    state_[index(block)] = State::kFree;
-    push_back(next_[index(free_head())], block);  // in front
-    ++num_free_;
+    add_free(block);
   }
 }
 
 void BlockPool::free_evictable(BlockId block) {
   LMTP_CHECK(is_evictable(block), block);
   remove(block);
-  --num_evictable_;
+  --counts(block).evictable;
+  add_free(block);
+}
+
+// In front.
+void BlockPool::add_free(BlockId block) {
   state_[index(block)] = State::kFree;
-  push_back(next_[index(free_head())], block);  // in front
-  ++num_free_;
+  push_back(next_[index(free_head(is_stub(block)))], block);
+  ++counts(block).free;
 }
 
 void BlockPool::give_to_adapter(int adapter, std::span<const BlockId> blocks) {
@@ -82,7 +90,7 @@ void BlockPool::give_to_adapter(int adapter, std::span<const BlockId> blocks) {
     state_[index(block)] = State::kAdapter;
     adapter_[index(block)] = adapter;
   }
-  num_pinned_ -= static_cast<int>(blocks.size());
+  counts_[0].pinned -= static_cast<int>(blocks.size());
   num_adapter_ += static_cast<int>(blocks.size());
 }
 
@@ -105,20 +113,19 @@ void BlockPool::free_adapter(BlockId first) {
   for (BlockId block = first; block <= num_total() && adapter_of(block) == adapter;) {
     const BlockId next = next_[index(block)];
     remove(block);
-    state_[index(block)] = State::kFree;
     adapter_[index(block)] = 0;
-    push_back(next_[index(free_head())], block);  // in front
-    ++num_free_;
+    add_free(block);
     --num_adapter_;
     --num_idle_;
     block = next;
   }
 }
 
-BlockId BlockPool::oldest_evictable() const {
-  if (const BlockId passed = next_[index(passed_head())]; passed != passed_head()) return passed;
-  const BlockId block = next_[index(evictable_head())];
-  return block == evictable_head() ? kNoBlock : block;
+BlockId BlockPool::oldest_evictable(bool stub) const {
+  const BlockId passed = next_[index(passed_head())];
+  if (!stub && passed != passed_head()) return passed;
+  const BlockId block = next_[index(evictable_head(stub))];
+  return block == evictable_head(stub) ? kNoBlock : block;
 }
 
 void BlockPool::push_back(BlockId head, BlockId block) {

@@ -31,9 +31,9 @@ PrefixCache::PrefixCache(BlockPool& pool, int num_host_blocks, const KvLayout& l
     : pool_(pool),
       layout_(layout),
       host_(num_host_blocks + 1),
-      nodes_(index(pool.num_total() + num_host_blocks) + 1),
+      nodes_(index(layout.has_stubs ? pool.num_stubs() : pool.num_total() + num_host_blocks) + 1),
       others_(nodes_.size() * index(layout.num_groups - 1), kNullBlock),
-      node_of_(index(pool.num_total()) + 1),
+      node_of_(index(pool.num_total() + pool.num_stubs()) + 1),
       node_of_host_(index(num_host_blocks) + 1),
       full_blocks_(nodes_.size() - 1),
       siblings_((nodes_.size() - 1) * kFamilyTokens) {
@@ -42,6 +42,8 @@ PrefixCache::PrefixCache(BlockPool& pool, int num_host_blocks, const KvLayout& l
       layout.num_groups >= 1 && layout.num_groups <= KvLayout::kGroupsMax && layout.window(0) == 0,
       layout.num_groups);
   LMTP_CHECK(layout.num_groups == 1 || num_host_blocks == 0, layout.num_groups, num_host_blocks);
+  LMTP_CHECK(layout.has_stubs == (pool.num_stubs() > 0) && layout.num_with_layers() > 0,
+             layout.num_groups, pool.num_stubs());
   for (auto id = static_cast<NodeId>(nodes_.size()); --id > 0;) free_nodes_.push_back(id);
   moves_.reserve(host_.num_total() > 0 ? nodes_.size() : 0);
 }
@@ -136,9 +138,10 @@ std::span<const TokenId> PrefixCache::following(BlockId parent,
   return {};
 }
 
-BlockId PrefixCache::allocate() {
-  if (const BlockId block = pool_.take_free(); block != kNoBlock) return block;
-  const BlockId victim = pool_.oldest_evictable();
+BlockId PrefixCache::allocate(int group) {
+  const bool stub = group == 0 && layout_.has_stubs;
+  if (const BlockId block = pool_.take_free(stub); block != kNoBlock) return block;
+  const BlockId victim = pool_.oldest_evictable(stub);
   if (victim == kNoBlock) return kNoBlock;
   if (pool_.adapter_of(victim) != 0) {
     pool_.free_adapter(victim);
@@ -146,7 +149,7 @@ BlockId PrefixCache::allocate() {
     evict(victim);
     pool_.free_evictable(victim);
   }
-  return pool_.take_free();
+  return pool_.take_free(stub);
 }
 
 // To the host, where that pays and has a place, and the block is full; or where more is below it.
@@ -222,12 +225,13 @@ void PrefixCache::fetch(std::span<const BlockId> host, std::vector<BlockId>& to)
 void PrefixCache::clear() {
   LMTP_CHECK(pool_.num_pinned() == 0, pool_.num_pinned());
   while (host_.num_evictable() > 0) drop_oldest_host();
-  while (pool_.num_evictable() > 0) {
-    const BlockId block = pool_.oldest_evictable();
-    LMTP_CHECK(pool_.adapter_of(block) == 0, block);
-    const NodeId id = node_of_[index(block)];
-    if (!drop_other(id, block)) detach(id);
-    pool_.free_evictable(block);
+  for (const bool stub : {false, true}) {
+    for (BlockId block = kNoBlock; (block = pool_.oldest_evictable(stub)) != kNoBlock;) {
+      LMTP_CHECK(pool_.adapter_of(block) == 0, block);
+      const NodeId id = node_of_[index(block)];
+      if (!drop_other(id, block)) detach(id);
+      pool_.free_evictable(block);
+    }
   }
   clear_moves();
 }

@@ -92,9 +92,12 @@ void PrefixCache::check_invariants() const {
                  pool_.num_total(),
              pool_.num_free(), pool_.num_evictable(), pool_.num_pinned(), pool_.num_adapter(),
              pool_.num_total());
+  const BlockPool::Counts& stubs = pool_.stubs();
+  LMTP_CHECK(stubs.free + stubs.evictable + stubs.pinned == pool_.num_stubs(), stubs.free,
+             stubs.evictable, stubs.pinned, pool_.num_stubs());
   LMTP_CHECK(host_.num_free() + host_.num_evictable() == host_.num_total(), host_.num_free(),
              host_.num_evictable(), host_.num_total());
-  for (BlockId block = 1; block <= pool_.num_total(); ++block) {
+  for (BlockId block = 1; block <= pool_.num_total() + pool_.num_stubs(); ++block) {
     const NodeId id = node_of_[index(block)];
     LMTP_CHECK(id == 0 || node(id).block == block || is_other_of(id, block), block, id);
     LMTP_CHECK(!pool_.is_evictable(block) || id != 0, block);

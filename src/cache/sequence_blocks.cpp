@@ -25,7 +25,7 @@ int SequenceBlocks::num_to_take(const PrefixCache& cache, const PrefixMatch& mat
   const int num_runs = blocks_for(num_tokens);
   const int num_held = match.num_blocks() + (is_taken_over(cache, match) ? 1 : 0);
   int sum = 0;
-  for (int group = 0; group < layout.num_groups; ++group) {
+  for (int group = layout.first_group(); group < layout.num_groups; ++group) {
     const auto is_taken = [&](BlockId block) {
       return cache.pool().is_evictable(cache.in_group(block, group));
     };
@@ -70,7 +70,8 @@ BlockMove SequenceBlocks::take(PrefixCache& cache, const PrefixMatch& match, boo
   }
   ++num_runs_;
   for (int group = 0; group < num_groups_; ++group) {
-    ids_.push_back(is_partial_indexed_ ? cache.in_group(match.partial, group) : cache.allocate());
+    ids_.push_back(is_partial_indexed_ ? cache.in_group(match.partial, group)
+                                       : cache.allocate(group));
     LMTP_CHECK(ids_.back() != kNoBlock, match.partial);
   }
   return is_partial_indexed_ ? BlockMove{} : BlockMove{match.partial, (*this)[num_full_]};
@@ -81,7 +82,8 @@ bool SequenceBlocks::grow(PrefixCache& cache, int num_runs) {
   const std::size_t had = ids_.size();
   const auto size = static_cast<std::size_t>(num_runs) * static_cast<std::size_t>(num_groups_);
   while (ids_.size() < size) {
-    const BlockId block = cache.allocate();
+    const auto group = static_cast<int>(ids_.size() % static_cast<std::size_t>(num_groups_));
+    const BlockId block = cache.allocate(group);
     if (block == kNoBlock) {
       for (; ids_.size() > had; ids_.pop_back()) cache.pool().unpin(ids_.back(), false);
       return false;
@@ -183,21 +185,23 @@ void SequenceBlocks::release(PrefixCache& cache) {
   is_partial_indexed_ = false;
 }
 
-int SequenceBlocks::num_held() const {
+int SequenceBlocks::num_held(const KvLayout& layout) const {
   int sum = 0;
-  for (int group = 0; group < num_groups_; ++group) sum += num_runs_ - first(group);
+  for (int group = layout.first_group(); group < num_groups_; ++group) {
+    sum += num_runs_ - first(group);
+  }
   return sum;
 }
 
 int SequenceBlocks::num_alone(const BlockPool& pool) const {
-  return static_cast<int>(
-      std::ranges::count_if(ids_, [&](BlockId block) { return pool.num_refs(block) == 1; }));
+  return static_cast<int>(std::ranges::count_if(
+      ids_, [&](BlockId block) { return pool.num_refs(block) == 1 && !pool.is_stub(block); }));
 }
 
 int SequenceBlocks::num_more(const KvLayout& layout, int num_tokens, int num_written) const {
   const int num_runs = std::max(num_runs_, blocks_for(num_tokens));
-  int sum = num_runs - num_runs_;
-  for (int group = 1; group < num_groups_; ++group) {
+  int sum = 0;
+  for (int group = layout.first_group(); group < layout.num_groups; ++group) {
     const int num_held = num_runs_ - first(group);
     const int most = layout.num_held_max(group, num_runs - first(group), num_written);
     sum += std::max(0, most - num_held);

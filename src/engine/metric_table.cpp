@@ -167,7 +167,7 @@ const MetricRow kTable[] = {
      .help = "The part of the KV blocks that is in use; 1 is all.", .value = kv_cache_usage},
     {.field = "num_kv_groups", .name = "kv_cache_groups", .type = kGauge,
      .help = "Groups of layers, each of which has blocks of its own for a token.",
-     .value = [](Stats s) { return static_cast<double>(s.agent.kv_layout.num_groups); }},
+     .value = [](Stats s) { return static_cast<double>(s.agent.kv_layout.num_with_layers()); }},
     {.field = "tokens_per_block", .name = "kv_cache_block_tokens", .type = kGauge,
      .help = "Tokens in one KV block, of the layers of a group.",
      .value = [](Stats) { return static_cast<double>(kBlockSize); }},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <numeric>
 
 #include "kernels/device_api.h"
 #include "lmtp/base/check.h"
@@ -65,8 +66,15 @@ KvGroups kv_groups(const std::vector<KvSpec>& specs, int context_length) {
       return one_kv_group(specs);
     }
   }
-  const std::size_t num_full = by_window.begin()->second.size();
-  if (2 * num_full > specs.size() || num_full == specs.size()) return one_kv_group(specs);
+  const int farthest = by_window.begin()->first;
+  const bool has_stubs = farthest < context_length;
+  const std::size_t num_groups_max = KvLayout::kGroupsMax - (has_stubs ? 1 : 0);
+  const std::size_t num_farthest = by_window.begin()->second.size();
+  if (2 * num_farthest > specs.size() || by_window.size() > num_groups_max) {
+    if (!has_stubs) return one_kv_group(specs);
+    by_window = {{farthest, std::vector<std::size_t>(specs.size())}};
+    std::iota(by_window.begin()->second.begin(), by_window.begin()->second.end(), 0);
+  }
   // The fewest slots with which there are not too many groups.
   const auto count_groups = [&](std::size_t num_slots) {
     std::size_t count = 0;
@@ -75,13 +83,13 @@ KvGroups kv_groups(const std::vector<KvSpec>& specs, int context_length) {
     }
     return count;
   };
-  if (by_window.size() > KvLayout::kGroupsMax) return one_kv_group(specs);
-  std::size_t num_slots = num_full;
-  while (count_groups(num_slots) > KvLayout::kGroupsMax) ++num_slots;
+  std::size_t num_slots = by_window.begin()->second.size();
+  while (count_groups(num_slots) > num_groups_max) ++num_slots;
   KvGroups groups;
   groups.slots.assign(num_slots, specs[0]);
   groups.layers.resize(specs.size());
-  groups.layout.num_groups = 0;
+  groups.layout.has_stubs = has_stubs;
+  groups.layout.num_groups = groups.layout.first_group();
   for (const auto& [window, layers] : by_window) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const std::size_t slot = i % num_slots;

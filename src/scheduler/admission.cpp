@@ -136,6 +136,7 @@ void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match
   for (int group = 0; group < sequence.blocks.num_groups(); ++group) {
     const BlockId from = prefix_cache_.in_group(copy.from, group);
     steps_.making().copy_sources.push_back(from);
+    if (pool_.is_stub(from)) continue;
     steps_.making().plan.copies.push_back(
         {from, sequence.blocks.in_group(last, group), match.num_partial});
   }
@@ -204,7 +205,7 @@ int Scheduler::num_freed_at_most(int part) const {
   int num_blocks = 0;
   for (const Sequence* s : running_) {
     if (!FairShares::may_be_victim(*s, part, steps_.number())) continue;
-    num_blocks += s->blocks.num_held() + blocks_expected(*s);
+    num_blocks += s->blocks.num_held(options_.kv_layout) + blocks_expected(*s);
   }
   return num_blocks;
 }

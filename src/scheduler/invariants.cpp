@@ -43,8 +43,8 @@ void Scheduler::check_invariants() const {
   for (const auto& [block, count] : references) {
     LMTP_CHECK(pool_.num_refs(block) == count, block, pool_.num_refs(block), count);
   }
-  LMTP_CHECK(pool_.num_pinned() == static_cast<int>(references.size()), pool_.num_pinned(),
-             references.size());
+  const int num_pinned = pool_.num_pinned() + pool_.stubs().pinned;
+  LMTP_CHECK(num_pinned == static_cast<int>(references.size()), num_pinned, references.size());
 }
 
 // Each group has what the next token sees, and has passed what lies before.

@@ -15,7 +15,9 @@ int Scheduler::min_blocks(int context_length, const KvLayout& layout) {
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
-      pool_(options_.num_blocks),
+      pool_(options_.num_blocks,
+            options_.kv_layout.num_stubs(options_.num_blocks, options_.batch.rows_max(),
+                                         options_.context_length)),
       prefix_cache_(pool_, options_.num_host_blocks, options_.kv_layout),
       adapters_(options_.batch.max_adapters, prefix_cache_),
       scores_(options_.score_cache_bytes),

@@ -36,7 +36,10 @@ TEST_P(GroupBitsTest, WhatGroupsKeepHasTheBitsOfOneGroup) {
     int num_groups;
   };
   for (const Case& one : {Case{"families/gemma2", 16, 3}, Case{"families/gemma3", 1, 2},
-                          Case{"families/cohere2", 35, 4}}) {
+                          Case{"families/cohere2", 35, 4},
+                          // Beside the groups with layers, that of stubs.
+                          Case{"families/mistral", 16, 2}, Case{"families/phi3", 1, 2},
+                          Case{"families/phi3", 35, 2}}) {
     SCOPED_TRACE(one.checkpoint);
     if (GetParam() == Where::kDevice && one.window != 16) continue;
     checkpoint_ = one.checkpoint;

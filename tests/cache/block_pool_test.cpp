@@ -50,6 +50,29 @@ TEST(BlockPool, KeptBlocksAreEvictedInOrderOfLastUse) {
   EXPECT_EQ(pool.num_free() + pool.num_evictable() + pool.num_pinned(), pool.num_total());
 }
 
+TEST(BlockPool, StubsAreApart) {
+  BlockPool pool(3, 2);
+  EXPECT_EQ(pool.num_total(), 2);
+  EXPECT_EQ(pool.num_stubs(), 2);
+  const BlockId block = pool.take_free();
+  const BlockId stub = pool.take_free(true);
+  EXPECT_FALSE(pool.is_stub(block));
+  EXPECT_TRUE(pool.is_stub(stub));
+  EXPECT_NE(pool.take_free(true), kNoBlock);
+  EXPECT_EQ(pool.take_free(true), kNoBlock) << "though a block is free";
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(pool.num_pinned(), 1);
+  EXPECT_EQ(pool.stubs().pinned, 2);
+  pool.unpin(stub, true);
+  EXPECT_EQ(pool.num_evictable(), 0);
+  EXPECT_EQ(pool.stubs().evictable, 1);
+  EXPECT_EQ(pool.oldest_evictable(), kNoBlock);
+  EXPECT_EQ(pool.oldest_evictable(true), stub);
+  pool.free_evictable(stub);
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(pool.take_free(true), stub);
+}
+
 TEST(BlockPool, CountsReferences) {
   BlockPool pool(2);
   const BlockId a = pool.take_free();

@@ -53,7 +53,7 @@ TEST_F(GroupsTest, ASequenceGivesBackWhatLiesBeforeItsWindows) {
   // The token at 132 sees those from 117 on, and from 93 on; 32 before them are kept.
   EXPECT_EQ(blocks.first(1), 5);
   EXPECT_EQ(blocks.first(2), 3);
-  EXPECT_EQ(blocks.num_held(), 9 + 4 + 6);
+  EXPECT_EQ(blocks.num_held(kThreeGroups), 9 + 4 + 6);
   EXPECT_EQ(pool_.num_pinned(), 19);
   EXPECT_EQ(pool_.num_evictable(), 5 + 3);
   EXPECT_EQ(blocks.in_group(4, 1), kNullBlock);
@@ -185,6 +185,85 @@ TEST_F(GroupsTest, AMatchWithoutItsPartialBlockIsWholeToo) {
   cache_.drop_partial(match);
   EXPECT_EQ(match.num_tokens(), 0) << "73 to 79 are not";
   EXPECT_EQ(match.partial, kNoBlock);
+}
+
+// Layers of one window, and stubs by which their blocks are found.
+class StubsTest : public ::testing::Test {
+ protected:
+  static constexpr KvLayout kOneWindow{
+      .num_groups = 2, .windows = {0, 40}, .num_written_max = 64, .has_stubs = true};
+
+  SequenceBlocks computed(const std::vector<TokenId>& tokens) {
+    SequenceBlocks blocks;
+    EXPECT_TRUE(blocks.extend(cache_, static_cast<int>(tokens.size())));
+    blocks.index(cache_, 0, tokens, true);
+    blocks.pass(cache_, static_cast<int>(tokens.size()));
+    cache_.check_invariants();
+    return blocks;
+  }
+  int num_matched(const std::vector<TokenId>& tokens) const {
+    return cache_.match(0, tokens).num_tokens();
+  }
+
+  BlockPool pool_{21, 30};
+  PrefixCache cache_{pool_, 0, kOneWindow};
+};
+
+TEST_F(StubsTest, ASequenceHoldsItsWindowAlone) {
+  const auto tokens = counting(0, 260);
+  SequenceBlocks blocks = computed(tokens);
+  EXPECT_EQ(blocks.size(), 17);
+  // The token at 260 sees those from 221 on; 32 before them are kept.
+  EXPECT_EQ(blocks.first(1), 11);
+  EXPECT_EQ(blocks.num_held(kOneWindow), 6);
+  EXPECT_EQ(blocks.num_alone(pool_), 6);
+  EXPECT_EQ(blocks.num_more(kOneWindow, 300, 1), 0) << "the window moves on";
+  EXPECT_EQ(pool_.num_pinned(), 6);
+  EXPECT_EQ(pool_.stubs().pinned, 17);
+  blocks.release(cache_);
+  EXPECT_EQ(pool_.num_evictable(), 17);
+  EXPECT_EQ(pool_.stubs().evictable, 17);
+  EXPECT_EQ(num_matched(tokens), 260);
+  const PrefixMatch match = cache_.match(0, tokens);
+  EXPECT_EQ(SequenceBlocks::num_to_take(cache_, match, 272), 4);
+}
+
+// 17 blocks of the first are evicted as the second needs them; the end of a third goes on from what
+// is there, and what has no block left is found by nobody.
+TEST_F(StubsTest, ATextIsFoundAsFarAsItsWindowIsThere) {
+  const auto tokens = counting(0, 260);
+  computed(tokens).release(cache_);
+  const SequenceBlocks other = computed(counting(1000, 150));
+  EXPECT_EQ(num_matched(tokens), 260) << "blocks that were passed went";
+  EXPECT_EQ(num_matched(counting(0, 100)), 0);
+  EXPECT_EQ(pool_.stubs().evictable, 17) << "stubs stay";
+  SequenceBlocks again = computed(counting(0, 100));
+  EXPECT_EQ(num_matched(counting(0, 100)), 96) << "a full node begins with the last four";
+  EXPECT_EQ(pool_.stubs().pinned, 10 + 7) << "the nodes of the first text have blocks again";
+  again.release(cache_);
+  cache_.check_invariants();
+}
+
+// A stub that is needed is the least recently used one, and the blocks of its node go with it.
+TEST_F(StubsTest, StubsAreEvictedAsBlocksAre) {
+  computed(counting(0, 260)).release(cache_);
+  std::vector<BlockId> taken;
+  for (int i = 0; i < 13; ++i) taken.push_back(cache_.allocate(0));
+  EXPECT_EQ(num_matched(counting(0, 260)), 260);
+  const int num_free = pool_.num_free();
+  taken.push_back(cache_.allocate(0));
+  EXPECT_TRUE(pool_.is_stub(taken.back()));
+  EXPECT_EQ(pool_.num_free(), num_free + 1);
+  EXPECT_EQ(num_matched(counting(0, 260)), 256);
+  for (int i = 0; i < 16; ++i) taken.push_back(cache_.allocate(0));
+  EXPECT_EQ(cache_.allocate(0), kNoBlock);
+  EXPECT_EQ(pool_.num_free(), 20);
+  for (const BlockId stub : taken) pool_.unpin(stub, false);
+  computed(counting(0, 100)).release(cache_);
+  cache_.clear();
+  EXPECT_EQ(pool_.num_free(), 20);
+  EXPECT_EQ(pool_.stubs().free, 30);
+  cache_.check_invariants();
 }
 
 }  // namespace

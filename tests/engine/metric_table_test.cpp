@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -37,6 +38,18 @@ TEST(MetricTable, EachRowHasOneSource) {
     EXPECT_EQ(row.by_label != nullptr, !row.label_values.empty()) << row.name;
     EXPECT_TRUE(row.field.empty() || row.value != nullptr) << row.name;
   }
+}
+
+// Stubs are in none of these, nor is their group.
+TEST(MetricTable, GroupsAreThoseWithLayers) {
+  const auto row = std::ranges::find(metric_table(), "num_kv_groups", &MetricRow::field);
+  ASSERT_NE(row, metric_table().end());
+  EngineStats stats;
+  EXPECT_EQ(row->value(stats), 1);
+  stats.agent.kv_layout = {.num_groups = 3, .windows = {0, 8, 4}};
+  EXPECT_EQ(row->value(stats), 3);
+  stats.agent.kv_layout.has_stubs = true;
+  EXPECT_EQ(row->value(stats), 2);
 }
 
 // Programs read these, in no other order.

@@ -138,12 +138,15 @@ TEST_P(SteadyState, AStepAllocatesNothingForTokensBlocksAndDeliveries) {
   EXPECT_EQ(most, 0);
 }
 
-// Blocks are added to each group, and windows pass some.
+// Blocks are added to each group, and windows pass some; group 0 has layers, or none.
 TEST_P(SteadyState, NorIsThereOneInGroupsOfLayers) {
-  const KvLayout layout = testing::windowed_layout(std::array{16, 40}, BatchLimits{}.max_tokens);
-  const std::vector<Allocations::Step> steps = run(GetParam(), {}, layout);
-  ASSERT_GE(steps.size(), kWarmUp + kCounted);
-  for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) ASSERT_EQ(steps[i].count, 0) << i;
+  for (const bool has_stubs : {false, true}) {
+    const KvLayout layout =
+        testing::windowed_layout(std::array{16, 40}, BatchLimits{}.max_tokens, has_stubs);
+    const std::vector<Allocations::Step> steps = run(GetParam(), {}, layout);
+    ASSERT_GE(steps.size(), kWarmUp + kCounted);
+    for (std::size_t i = kWarmUp; i < kWarmUp + kCounted; ++i) ASSERT_EQ(steps[i].count, 0) << i;
+  }
 }
 
 TEST_P(SteadyState, NorIsThereOneForWhatIsTraced) {

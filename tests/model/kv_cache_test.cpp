@@ -192,9 +192,6 @@ TEST(KvGroupsTest, LayersOfOneWindowAreInGroupsOfAsManyAsSeeAll) {
   // Two windows, and one that is no shorter than the context.
   EXPECT_EQ(windows_in(kv_groups(layers_of({{2, 100}, {1, 9000}, {1, 0}, {2, 40}}), 8192).layout),
             (std::vector<std::int32_t>{0, 100, 40}));
-  // Where none sees all, those that see farthest keep all.
-  EXPECT_EQ(windows_in(kv_groups(layers_of({{2, 100}, {2, 40}}), 8192).layout),
-            (std::vector<std::int32_t>{0, 40}));
   // One layer of 31: at most eight groups.
   const model::KvGroups few = kv_groups(layers_of({{30, 64}, {1, 0}}), kContextLength);
   EXPECT_EQ(few.layout.num_groups, KvLayout::kGroupsMax - 1);
@@ -202,11 +199,32 @@ TEST(KvGroupsTest, LayersOfOneWindowAreInGroupsOfAsManyAsSeeAll) {
 }
 
 TEST(KvGroupsTest, OneGroupWhereOthersWouldGainLittle) {
-  for (const auto& specs : {layers_of({{6, 0}}), layers_of({{6, 4096}}),
+  for (const auto& specs : {layers_of({{6, 0}}), layers_of({{6, 8192}}),
                             layers_of({{4, 0}, {2, 8}}), layers_of({{3, 8192}, {3, 0}}), kSpecs}) {
     const model::KvGroups groups = kv_groups(specs, 8192);
-    EXPECT_EQ(groups.layout.num_groups, 1);
+    EXPECT_EQ(groups.layout, KvLayout());
     EXPECT_EQ(groups.slots.size(), specs.size());
+  }
+}
+
+TEST(KvGroupsTest, WhereNoLayerSeesAllTheFirstGroupHasNone) {
+  struct Case {
+    std::vector<std::pair<int, int>> layers;
+    std::vector<std::int32_t> windows;
+    std::size_t num_slots;
+  };
+  for (const Case& one :
+       {Case{{{32, 4096}}, {0, 4096}, 32},  // Mistral 7B 0.1
+        Case{{{2, 100}, {2, 40}}, {0, 100, 40}, 2},
+        Case{{{3, 100}, {2, 40}}, {0, 100}, 5},  // fewer see less
+        Case{{{1, 100}, {14, 40}}, {0, 100, 40, 40, 40, 40, 40}, 3},
+        Case{{{1, 8}, {1, 7}, {1, 6}, {1, 5}, {1, 4}, {1, 3}, {1, 2}, {1, 1}}, {0, 8}, 8}}) {
+    const model::KvGroups groups = kv_groups(layers_of(one.layers), 8192);
+    EXPECT_TRUE(groups.layout.has_stubs);
+    EXPECT_EQ(windows_in(groups.layout), one.windows);
+    EXPECT_EQ(groups.layout.num_with_layers(), groups.layout.num_groups - 1);
+    EXPECT_EQ(groups.slots.size(), one.num_slots);
+    for (const auto& place : groups.layers) EXPECT_GT(place.group, 0);
   }
 }
 
@@ -237,6 +255,12 @@ TEST(KvLayoutTest, WhatTheNextTokenSeesIsNeeded) {
   }
   EXPECT_EQ(layout.num_held_max(33), 3 + 3 + 3 + 3);
   EXPECT_EQ(layout.num_held_max(16 * 100), 100 + 4 + 5 + 5);
+  EXPECT_EQ(layout.num_stubs(1000, 64, 4096), 0);
+  KvLayout no_full = layout;
+  no_full.has_stubs = true;
+  EXPECT_EQ(no_full.num_held_max(16 * 100), 4 + 5 + 5) << "stubs take no memory";
+  EXPECT_EQ(no_full.num_stubs(1000, 64, 4096), 1000 + 64 * 256);
+  EXPECT_EQ(no_full.num_stubs(100, 64, 4096), 100 + (100 / 2 + 1) * 256) << "of 2 in a window";
   // By hand, of all places where what is written may begin.
   for (const int window : {1, 2, 16, 17, 18, 33, 100}) {
     const KvLayout one{.num_groups = 2, .windows = {0, window}, .num_written_max = 8};

@@ -219,7 +219,7 @@ int count_blocks(const Configuration& configuration, const StreamLimits& limits,
   const std::vector<Request>& hogs = phases[phases.size() - 2].streams;
   const auto held = [&](int num_blocks) {
     int sum = 0;
-    for (int group = 0; group < layout.num_groups; ++group) {
+    for (int group = layout.first_group(); group < layout.num_groups; ++group) {
       sum += layout.num_held_max(group, num_blocks, 1);
     }
     return sum;
@@ -230,8 +230,8 @@ int count_blocks(const Configuration& configuration, const StreamLimits& limits,
   for (const Request& request : hogs) at_first += held(blocks_of_prompt(request) + 1);
   const std::int64_t least = layout.num_held_max(limits.context_length);
   return (std::max(static_cast<int>(least), static_cast<int>(share * at_first)) +
-          layout.num_groups - 1) /
-             layout.num_groups +
+          layout.num_with_layers() - 1) /
+             layout.num_with_layers() +
          1;
 }
 

@@ -27,12 +27,14 @@ constexpr int kGroupsStepTokens = 64;
 // 5:1, as Gemma 3: five groups of layers with a window for each one without.
 constexpr std::array kFiveWindows = {512, 512, 512, 512, 512};
 
+// has_stubs: all layers have windows.
 std::unique_ptr<SchedulerDriver> make_windowed_driver(std::span<const int> windows, int num_blocks,
-                                                      int context_length = 4096) {
+                                                      int context_length = 4096,
+                                                      bool has_stubs = false) {
   FakeAgentOptions agent;
   agent.vocab_size = kGroupsVocab;
   agent.num_blocks = num_blocks;
-  agent.kv_layout = testing::windowed_layout(windows, kGroupsStepTokens);
+  agent.kv_layout = testing::windowed_layout(windows, kGroupsStepTokens, has_stubs);
   SchedulerOptions options;
   options.vocab_size = kGroupsVocab;
   options.context_length = context_length;
@@ -79,8 +81,8 @@ TEST(GroupsTest, APoolOfLittleMoreThanOneStreamNeedsIsEnough) {
 
 // Each chat ends elsewhere, far beyond the windows.
 TEST(GroupsTest, ChatsThatShareALongPromptComputeItOnce) {
-  const auto tokens_computed = [](std::span<const int> windows) {
-    const auto driver = make_windowed_driver(windows, 4000);
+  const auto tokens_computed = [](std::span<const int> windows, bool has_stubs = false) {
+    const auto driver = make_windowed_driver(windows, 4000, 4096, has_stubs);
     for (int chat = 0; chat < 10; ++chat) {
       const auto prompt = joined(counting(0, 1000), counting(10'000 * (chat + 1), 700));
       const StreamKey key = driver->generate(chat, prompt, 8);
@@ -94,6 +96,8 @@ TEST(GroupsTest, ChatsThatShareALongPromptComputeItOnce) {
   EXPECT_EQ(tokens_computed(std::array{128}), dense);
   EXPECT_EQ(tokens_computed(std::array{512}), dense);
   EXPECT_EQ(tokens_computed(std::array{128, 512}), dense);
+  EXPECT_EQ(tokens_computed(std::array{128}, true), dense);
+  EXPECT_EQ(tokens_computed(std::array{512}, true), dense);
 }
 
 // Others take all blocks that are free or were passed, before each chat. The first chat leaves
@@ -173,12 +177,79 @@ TEST(GroupsTest, WithALimitOfAllTokensNoneIsSetBack) {
   }
 }
 
+TEST(GroupsTest, WhereAllLayersHaveOneWindowAStreamHoldsNoMore) {
+  const auto driver = make_windowed_driver(std::array{512}, 3000, 4096, true);
+  const StreamKey key = driver->generate(1, counting(0, 4000), 20);
+  const cache::BlockPool& pool = driver->scheduler().pool();
+  int most = 0;
+  while (driver->scheduler().sequence(key)->num_computed < 4001) {
+    ASSERT_TRUE(driver->step());
+    most = std::max(most, pool.num_pinned());
+  }
+  // As above: 251 runs of 16 tokens, of which the last 35.
+  EXPECT_EQ(pool.num_pinned(), 251 - 216);
+  EXPECT_LE(most, 35 + 5);
+  EXPECT_EQ(pool.stubs().pinned, 251);
+  driver->run();
+  EXPECT_EQ(driver->outcome(key).tokens, tokens_after(counting(0, 4000), 20));
+  // Of windows no shorter than its text, all: 251.
+  const auto wide = make_windowed_driver(std::array{5000}, 3000, 4096, true);
+  const StreamKey whole = wide->generate(1, counting(0, 4000), 20);
+  while (wide->scheduler().sequence(whole)->num_computed < 4001) ASSERT_TRUE(wide->step());
+  EXPECT_EQ(wide->scheduler().pool().num_pinned(), 251);
+}
+
+// Many streams much longer than the windows share a pool of little more than one needs at most: it
+// is the blocks that are short, and never the stubs.
+TEST(GroupsTest, StreamsOfOneWindowNeverLackStubs) {
+  const KvLayout layout = testing::windowed_layout(std::array{16}, kGroupsStepTokens, true);
+  const int least = Scheduler::min_blocks(4096, layout);
+  EXPECT_EQ(least, 1 + 12);
+  for (const int num_blocks : {least, 4 * least}) {
+    const auto driver = make_windowed_driver(std::array{16}, num_blocks, 4096, true);
+    std::vector<StreamKey> keys;
+    for (int i = 0; i < 12; ++i) {
+      keys.push_back(driver->generate(i, counting(10'000 * i, 2000 + 16 * i), 300));
+    }
+    const cache::BlockPool& pool = driver->scheduler().pool();
+    int most = 0;
+    while (driver->step()) {
+      driver->scheduler().check_invariants();
+      ASSERT_LT(pool.stubs().pinned, pool.num_stubs());
+      most = std::max(most, pool.stubs().pinned);
+    }
+    EXPECT_GT(most, num_blocks * 6) << "texts of far more tokens than blocks hold";
+    for (int i = 0; i < 12; ++i) {
+      EXPECT_EQ(driver->outcome(keys[static_cast<std::size_t>(i)]).tokens,
+                tokens_after(counting(10'000 * i, 2000 + 16 * i), 300));
+    }
+  }
+}
+
+// The pool has half the blocks of the text: what the place of the step back needs is gone.
+TEST(GroupsTest, AForkOfOneWindowGoesOnBeforeIt) {
+  const auto driver = make_windowed_driver(std::array{32}, 20, 1024, true);
+  Scheduler& scheduler = driver->scheduler();
+  const StreamKey key = driver->generate(1, counting(0, 600), 100);
+  while (driver->outcome(key).tokens.size() < 5) ASSERT_TRUE(driver->step());
+  ASSERT_TRUE(scheduler.fork(key, {1, 2}));
+  ASSERT_TRUE(scheduler.backtrack({1, 2}, 400, counting(7000, 3)));
+  ASSERT_TRUE(scheduler.fork({1, 2}, {1, 3}));
+  driver->run();
+  EXPECT_EQ(driver->outcome(key).tokens, tokens_after(counting(0, 600), 100));
+  const int num_kept = 605 - 400;
+  const auto text = joined(counting(0, num_kept), counting(7000, 3));
+  const auto wanted = joined(counting(7000, 3), tokens_after(text, 97));
+  EXPECT_EQ(driver->outcome({1, 2}).tokens, wanted);
+  EXPECT_EQ(driver->outcome({1, 3}).tokens, wanted);
+}
+
 // With nothing else all that was passed is there; beside others it is gone, and the stream goes on
 // from a checkpoint, at 256 tokens.
-TEST(GroupsTest, ABacktrackGoesOnFromTheLatestPlaceThatAllGroupsHave) {
+void expect_backtrack(bool has_stubs, int num_blocks) {
   for (const bool is_alone : {true, false}) {
     SCOPED_TRACE(is_alone);
-    const auto driver = make_windowed_driver(std::array{32}, 140, 1024);
+    const auto driver = make_windowed_driver(std::array{32}, num_blocks, 1024, has_stubs);
     Scheduler& scheduler = driver->scheduler();
     auto sequence = std::make_unique<Sequence>();
     sequence->key = {1, 1};
@@ -209,6 +280,11 @@ TEST(GroupsTest, ABacktrackGoesOnFromTheLatestPlaceThatAllGroupsHave) {
     EXPECT_EQ(driver->outcome(key).tokens, joined(counting(7000, 1), wanted));
   }
 }
+
+TEST(GroupsTest, ABacktrackGoesOnFromTheLatestPlaceThatAllGroupsHave) {
+  expect_backtrack(false, 140);
+}
+TEST(GroupsTest, SoItDoesWhereAllLayersHaveOneWindow) { expect_backtrack(true, 60); }
 
 TEST(GroupsTest, AStepBackOverABlockFindsAllWhereNothingElseIsLeft) {
   const auto driver = make_windowed_driver(std::array{32}, 140, 1024);

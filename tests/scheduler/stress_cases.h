@@ -1,15 +1,24 @@
 // Of the random operations: their shapes, and a stream of the naive model.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "lmtp/request/request.h"
+#include "lmtp/scheduler/sequence.h"
 
 namespace lmtp::scheduler {
+
+inline int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
 
 struct Case {
   int num_blocks;
@@ -20,6 +29,7 @@ struct Case {
   int num_host_blocks = 0;
   int max_drafts = 0;
   std::array<int, 2> windows = {};  // of groups of layers beside one without; 0: none
+  bool has_stubs = false;           // there is none without
 };
 
 inline constexpr std::array kCases = {
@@ -40,7 +50,12 @@ inline constexpr std::array kCases = {
     Case{500, 64, 128, false, 0, 0, 0, {40}}, Case{15, 8, 128, false, 0, 0, 0, {16}},
     Case{60, 16, 128, true, 0, 0, 0, {16, 48}}, Case{26, 33, 128, false, 0, 0, 0, {1, 20}},
     Case{22, 8, 128, true, 0, 0, 0, {1, 33}}, Case{40, 16, 256, false, 0, 0, 4, {17}},
-    Case{60, 8, 256, true, 3, 0, 0, {9, 100}}, Case{30, 64, 128, false, 3, 0, 3, {500}}};
+    Case{60, 8, 256, true, 3, 0, 0, {9, 100}}, Case{30, 64, 128, false, 3, 0, 3, {500}},
+    // The same where no layer sees all.
+    Case{500, 64, 128, false, 0, 0, 0, {40}, true}, Case{7, 8, 128, false, 0, 0, 0, {16}, true},
+    Case{20, 33, 128, false, 0, 0, 0, {1, 20}, true}, Case{12, 8, 256, true, 0, 0, 0, {1}, true},
+    Case{40, 16, 256, false, 0, 0, 4, {17}, true}, Case{30, 16, 256, true, 3, 0, 0, {48, 16}, true},
+    Case{30, 64, 128, false, 3, 0, 3, {500}, true}};
 
 // By the number of the case: none are kept, a few, some, all.
 inline constexpr std::array<std::int64_t, 4> kScoreCacheBytes = {0, 20'000, 200'000, 64 << 20};
@@ -64,5 +79,23 @@ struct NaiveStream {
   int length() const { return static_cast<int>(text.size()); }
   int num_generated() const { return length() - num_prompt; }
 };
+
+// By hand: the next token of a sequence, at num_computed, sees that of a window before it and
+// itself; what it sees it holds, and of what lies before it no more than what the token 32 before
+// it would see. Runs are of 16 tokens.
+inline void expect_held(const Sequence& sequence, const Case& shape) {
+  const int next = sequence.num_computed;
+  int group = 0;
+  for (const int window : shape.windows) {
+    if (window == 0) continue;
+    ++group;
+    for (int run = 0; run < sequence.blocks.size(); ++run) {
+      const int last = 16 * run + 15;
+      const bool is_held = sequence.blocks.in_group(static_cast<std::size_t>(run), group) != 0;
+      ASSERT_TRUE(is_held || last <= next - window) << run << " of " << next << ", " << window;
+      ASSERT_TRUE(!is_held || last > next - 32 - window) << run << " of " << next << ", " << window;
+    }
+  }
+}
 
 }  // namespace lmtp::scheduler

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <random>
@@ -33,11 +32,6 @@ using testing::SchedulerDriver;
 constexpr int kStressVocab = 3;  // few tokens: prefixes collide all the time
 constexpr int kStreamsMax = 40;
 constexpr int kAdapters = 40;
-
-int from_environment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::atoi(text) : otherwise;
-}
 
 class StressTest : public ::testing::TestWithParam<std::size_t> {
  protected:
@@ -81,7 +75,8 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     agent.vocab_size = kStressVocab;
     agent.num_blocks = shape().num_blocks;
     agent.num_host_blocks = shape().num_host_blocks;
-    agent.kv_layout = testing::windowed_layout(shape().windows, shape().max_batched_tokens);
+    agent.kv_layout =
+        testing::windowed_layout(shape().windows, shape().max_batched_tokens, shape().has_stubs);
     agent.runs_ahead = shape().runs_ahead;
     agent.row_fails = [](const SlotState& state) {
       return state.key.stream % 17 == 0 && state.tokens.size() % 13 == 2;
@@ -436,7 +431,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
-  constexpr int kOperationsInTests = 200'000;
+  constexpr int kOperationsInTests = 240'000;
   const int count =
       from_environment("LMTP_OPERATIONS", kOperationsInTests) / static_cast<int>(kCases.size());
   std::printf("%d operations, seed %u\n", count, seed_);
@@ -451,6 +446,8 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     const std::size_t drawn = which(random_);
     num_done[drawn] += (this->*operations()[drawn].run)() ? 1 : 0;
     scheduler().check_invariants();
+    for (const auto& [id, stream] : streams_)
+      expect_held(*scheduler().sequence(key_of(id)), shape());
     if (i % 256 == 0) scheduler().score_cache().check_invariants();
   }
   while (resume() || release()) {

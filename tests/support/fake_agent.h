@@ -40,9 +40,12 @@ inline constexpr int kEndlessContext = kEndless + 512;
 // The cache for one, and for others beside it.
 inline constexpr int kEndlessBlocks = kEndlessContext / kBlockSize + 128;
 
-// Groups of layers with these windows after group 0, and steps of up to max_tokens.
-inline KvLayout windowed_layout(std::span<const int> windows, int max_tokens) {
-  KvLayout layout{.num_groups = 1, .windows = {}, .num_written_max = 2 * max_tokens};
+// Groups of layers with these windows after group 0, and steps of up to max_tokens. has_stubs: no
+// layer sees all.
+inline KvLayout windowed_layout(std::span<const int> windows, int max_tokens,
+                                bool has_stubs = false) {
+  KvLayout layout{
+      .num_groups = 1, .windows = {}, .num_written_max = 2 * max_tokens, .has_stubs = has_stubs};
   for (const int window : windows) {
     if (window > 0) layout.windows[static_cast<std::size_t>(layout.num_groups++)] = window;
   }
@@ -320,6 +323,7 @@ class FakeAgent : public scheduler::ModelAgent {
   scheduler::RowResult run_row(const scheduler::PlanRow& row) {
     const scheduler::SlotState& s = std::as_const(slots_).at(row.slot);
     const int num_groups = options_.kv_layout.num_groups;
+    const int first_group = options_.kv_layout.has_stubs ? 1 : 0;
     // What a layer of each group has of a token: the hash of the text, and which group it is.
     const auto at = [&](int position, int group) -> std::uint64_t& {
       const int entry = position / kBlockSize * num_groups + group;
@@ -343,7 +347,7 @@ class FakeAgent : public scheduler::ModelAgent {
     std::uint64_t hash = seed_of_row(s);
     for (int p = 0; p < row.first_position; ++p) {
       hash = mix(hash, token(p));
-      for (int group = 0; group < num_groups; ++group) {
+      for (int group = first_group; group < num_groups; ++group) {
         if (!is_seen(p, group)) continue;
         LMTP_CHECK(at(p, group) == value(hash, group), "the cache does not hold this prefix",
                    s.key.stream, p, group);
@@ -353,7 +357,7 @@ class FakeAgent : public scheduler::ModelAgent {
     const int end = row.first_position + row.num_tokens;
     for (int p = row.first_position; p < end; ++p) {
       hash = mix(hash, token(p));
-      for (int group = 0; group < num_groups; ++group) at(p, group) = value(hash, group);
+      for (int group = first_group; group < num_groups; ++group) at(p, group) = value(hash, group);
       if (p < end - row.num_logits) continue;
       const bool scored = p < end - row.num_logits + row.num_scored;
       const TokenId next = scored ? token(p + 1) : draw_allowed(hash, s.params);

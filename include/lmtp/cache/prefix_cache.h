@@ -63,7 +63,8 @@ struct BlockMove {
 // one of each other group: without it where a stream has passed it, and it was evicted for others.
 // A match ends where each group has the tokens that the next one sees. A block of another group is
 // pinned only while that of group 0 is, and goes with it. What has groups has no blocks of the
-// host.
+// host. Where those of group 0 are stubs, a node whose other blocks are all gone stays for what is
+// below it, until its stub is needed.
 //
 // Memory for all blocks is taken at the start: that one becomes full in a step costs no allocation.
 //
@@ -103,8 +104,8 @@ class PrefixCache {
 
   // A block pinned once for the caller: a free one, else the least recently used evictable one,
   // which goes to the host, or is removed from the index; where that is an idle adapter's, it loses
-  // all its blocks. kNoBlock if all are in use.
-  BlockId allocate();
+  // all its blocks. kNoBlock if all are in use. `group`: a stub, where that has these.
+  BlockId allocate(int group = -1);
 
   // Takes a block of the pool for each of these, pins it for the caller and appends it to `to`.
   // REQUIRES: they are those of a match, its other blocks are pinned, and so many are to be had.

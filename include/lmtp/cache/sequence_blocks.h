@@ -86,11 +86,11 @@ class SequenceBlocks {
   int num_groups() const { return num_groups_; }
   int size() const { return num_runs_; }
   bool empty() const { return num_runs_ == 0; }
-  // The first run that a group has, and how many blocks all have together.
+  // The first run that a group has, and how many blocks, stubs aside, all have together.
   int first(int group) const { return first_[static_cast<std::size_t>(group)]; }
-  int num_held() const;
+  int num_held(const KvLayout& layout) const;
   int num_indexed() const { return static_cast<int>(num_full_) + (is_partial_indexed_ ? 1 : 0); }
-  // Those that nobody else has a reference on.
+  // Those of them that nobody else has a reference on.
   int num_alone(const BlockPool& pool) const;
 
   // The most blocks that it will take in addition to come to num_tokens, of which so many are

@@ -43,9 +43,10 @@ struct KvGroups {
 
 // All layers in one group, which keeps all tokens.
 KvGroups one_kv_group(const std::vector<KvSpec>& specs);
-// By windows: of a stream of context_length tokens, group 0 keeps all, with the layers that see
-// farthest; the others, those of each window in groups of as many, see less. One group where these
-// are fewer, or where layers differ in size.
+// By windows: of a stream of context_length tokens, group 0 keeps all, with the layers that see all
+// of it; the others, those of each window in groups of as many, see less. Where no layer sees all,
+// group 0 has stubs, and those that see farthest are in the next group; the others with them where
+// they are fewer. One group where most layers see all, or where they differ in size.
 KvGroups kv_groups(const std::vector<KvSpec>& specs, int context_length);
 
 // Bytes of one block of a group.
