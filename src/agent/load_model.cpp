@@ -293,20 +293,15 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
     loaded.notes.push_back(std::to_string(loaded.num_widened) +
                            " quantised matrices are widened to " + dtype_name(options.weight_type));
   }
-  if (options.swap_bytes > 0 &&
-      model::kv_groups(model::kv_specs(options.config), options.config.context_length)
-              .layout.num_groups > 1) {
-    loaded.notes.emplace_back("with --swap-space layers that see a window keep all tokens");
-  }
   return loaded;
 }
 
 model::KvGroups kv_groups(const AgentOptions& options) {
   const model::ModelConfig own = model::rank_config(options.config, options.num_ranks).value();
   const std::vector<model::KvSpec> specs = model::kv_specs(own);
-  const bool has_groups = options.debug.kv_groups && options.swap_bytes == 0;
-  model::KvGroups groups = has_groups ? model::kv_groups(specs, options.config.context_length)
-                                      : model::one_kv_group(specs);
+  model::KvGroups groups = options.debug.kv_groups
+                               ? model::kv_groups(specs, options.config.context_length)
+                               : model::one_kv_group(specs);
   groups.layout.num_written_max = 2 * options.batch.max_tokens;  // a step, and one ahead of it
   return groups;
 }

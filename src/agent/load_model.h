@@ -64,8 +64,8 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
                                model::WeightStore& store, model::Communicator& communicator,
                                const scheduler::LoadProgress& progress);
 
-// How the model's layers share blocks of the KV cache, on each rank; one group where blocks may go
-// to the host (--swap-space). With what steps of these options write.
+// How the model's layers share blocks of the KV cache, on each rank, with what steps of these
+// options write.
 model::KvGroups kv_groups(const AgentOptions& options);
 
 // Blocks of the smallest KV cache: those of one stream of options.context_length tokens (0: the

@@ -160,6 +160,7 @@ class TensorParallelAgent : public ModelAgent {
   }
 
   void add(const AgentInfo& other) {
+    LMTP_CHECK(info_.kv_layout == other.kv_layout, "ranks of one model have one layout");
     info_.num_blocks = std::min(info_.num_blocks, other.num_blocks);
     info_.num_host_blocks = std::min(info_.num_host_blocks, other.num_host_blocks);
     info_.kv_bytes += other.kv_bytes;

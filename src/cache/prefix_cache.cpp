@@ -33,6 +33,7 @@ PrefixCache::PrefixCache(BlockPool& pool, int num_host_blocks, const KvLayout& l
       host_(num_host_blocks + 1),
       nodes_(index(layout.has_stubs ? pool.num_stubs() : pool.num_total() + num_host_blocks) + 1),
       others_(nodes_.size() * index(layout.num_groups - 1), kNullBlock),
+      host_others_(num_host_blocks > 0 ? others_.size() : 0, kNoBlock),
       node_of_(index(pool.num_total() + pool.num_stubs()) + 1),
       node_of_host_(index(num_host_blocks) + 1),
       full_blocks_(nodes_.size() - 1),
@@ -41,7 +42,6 @@ PrefixCache::PrefixCache(BlockPool& pool, int num_host_blocks, const KvLayout& l
   LMTP_CHECK(
       layout.num_groups >= 1 && layout.num_groups <= KvLayout::kGroupsMax && layout.window(0) == 0,
       layout.num_groups);
-  LMTP_CHECK(layout.num_groups == 1 || num_host_blocks == 0, layout.num_groups, num_host_blocks);
   LMTP_CHECK(layout.has_stubs == (pool.num_stubs() > 0) && layout.num_with_layers() > 0,
              layout.num_groups, pool.num_stubs());
   for (auto id = static_cast<NodeId>(nodes_.size()); --id > 0;) free_nodes_.push_back(id);
@@ -141,38 +141,53 @@ std::span<const TokenId> PrefixCache::following(BlockId parent,
 BlockId PrefixCache::allocate(int group) {
   const bool stub = group == 0 && layout_.has_stubs;
   if (const BlockId block = pool_.take_free(stub); block != kNoBlock) return block;
+  const bool was_passed = !stub && pool_.has_passed();
   const BlockId victim = pool_.oldest_evictable(stub);
   if (victim == kNoBlock) return kNoBlock;
   if (pool_.adapter_of(victim) != 0) {
     pool_.free_adapter(victim);
   } else {
-    evict(victim);
+    evict(victim, was_passed);
     pool_.free_evictable(victim);
   }
   return pool_.take_free(stub);
 }
 
 // To the host, where that pays and has a place, and the block is full; or where more is below it.
-void PrefixCache::evict(BlockId block) {
+void PrefixCache::evict(BlockId block, bool was_passed) {
   const NodeId id = node_of_[index(block)];
-  if (drop_other(id, block)) {
+  const int group = drop_other(id, block);
+  if (node(id).num_tokens < kBlockSize) {
+    if (group == 0) return detach(id);
     // Nobody finds a partial block without all groups, and it would keep its tokens' place.
     if (is_evictable_partial(id)) free_partial(id);
     return;
   }
-  const bool pays = host_pays_ || node(id).num_children > 0;
-  if (node(id).num_tokens < kBlockSize) return detach(id);
-  if (node(id).host != kNoBlock) {
-    host_.pin(node(id).host);
-  } else {
-    const BlockId host = pays ? take_host() : kNoBlock;
-    if (host == kNoBlock) return detach(id);
-    set_host(id, host);
-    moves_.push_back({block, to_number(host)});
+  if (group > 0) {
+    send_to_host(block, id, group, host_pays_ && !was_passed);
+    return;
   }
-  host_.unpin(node(id).host, true);  // the youngest now
+  const bool pays = host_pays_ || node(id).num_children > 0;
+  if (pool_.is_stub(block) || !send_to_host(block, id, 0, pays)) return detach(id);
+  drop_others_in_pool(id);  // as a rule they went before
   set_block(id, kNoBlock);
   unlist(id);
+}
+
+// What the host has already is the youngest now. Whether it has it.
+bool PrefixCache::send_to_host(BlockId block, NodeId id, int group, bool pays) {
+  if (host_.num_total() == 0) return false;
+  if (const BlockId held = host_of(id, group); held != kNoBlock) {
+    host_.pin(held);
+    host_.unpin(held, true);
+    return true;
+  }
+  const BlockId host = pays ? take_host() : kNoBlock;
+  if (host == kNoBlock) return false;
+  set_host(id, group, host);
+  moves_.push_back({block, to_number(host)});
+  host_.unpin(host, true);
+  return true;
 }
 
 // Out of the list that is searched for hits inside a block, and back: only of blocks in the pool
@@ -199,27 +214,43 @@ BlockId PrefixCache::take_host() {
 void PrefixCache::drop_oldest_host() {
   const BlockId oldest = host_.oldest_evictable();
   const NodeId id = node_of_host_[index(oldest)];
-  if (node(id).block != kNoBlock) {
-    set_host(id, kNoBlock);
+  const int group = group_of_host(id, oldest);
+  if (group > 0 || node(id).block != kNoBlock) {
+    set_host(id, group, kNoBlock);
   } else {
     detach(id);
   }
   host_.free_evictable(oldest);
 }
 
-void PrefixCache::fetch(std::span<const BlockId> host, std::vector<BlockId>& to) {
+void PrefixCache::fetch(const PrefixMatch& match, std::vector<BlockId>& to) {
   // All of them first: each allocation may move another block out.
-  for (const BlockId number : host) host_.pin(to_host(number));
-  for (const BlockId number : host) {
-    const BlockId block = allocate();
-    LMTP_CHECK(block != kNoBlock, number);
-    const NodeId id = node_of_host_[index(to_host(number))];
+  for (const BlockId number : match.host) host_.pin(to_host(number));
+  for (const PrefixMatch::OnHost& one : match.windows) host_.pin(to_host(one.block));
+  const std::size_t num_groups = index(layout_.num_groups);
+  for (const BlockId number : match.host) {
+    to.push_back(fetch_one(number, 0));
+    to.resize(to.size() + num_groups - 1, kNullBlock);
+  }
+  for (const auto& [run, group, number] : match.windows) {
+    to[index(run) * num_groups + index(group)] = fetch_one(number, group);
+  }
+  for (const BlockId number : match.host) host_.unpin(to_host(number), true);
+  for (const PrefixMatch::OnHost& one : match.windows) host_.unpin(to_host(one.block), true);
+}
+
+BlockId PrefixCache::fetch_one(BlockId number, int group) {
+  const BlockId block = allocate(group);
+  LMTP_CHECK(block != kNoBlock, number);
+  const NodeId id = node_of_host_[index(to_host(number))];
+  if (group == 0) {
     set_block(id, block);
     list(id);
-    moves_.push_back({number, block});
-    to.push_back(block);
+  } else {
+    set_in_group(node(id).block, group, block);
   }
-  for (const BlockId number : host) host_.unpin(to_host(number), true);
+  moves_.push_back({number, block});
+  return block;
 }
 
 void PrefixCache::clear() {
@@ -229,7 +260,7 @@ void PrefixCache::clear() {
     for (BlockId block = kNoBlock; (block = pool_.oldest_evictable(stub)) != kNoBlock;) {
       LMTP_CHECK(pool_.adapter_of(block) == 0, block);
       const NodeId id = node_of_[index(block)];
-      if (!drop_other(id, block)) detach(id);
+      if (drop_other(id, block) == 0) detach(id);
       pool_.free_evictable(block);
     }
   }
@@ -307,11 +338,13 @@ void PrefixCache::set_block(NodeId id, BlockId block) {
   changed.block = block;
 }
 
-void PrefixCache::set_host(NodeId id, BlockId host) {
-  Node& changed = node(id);
-  if (changed.host != kNoBlock) node_of_host_[index(changed.host)] = 0;
+void PrefixCache::set_host(NodeId id, int group, BlockId host) {
+  BlockId& held = group == 0
+                      ? node(id).host
+                      : host_others_[index(id) * index(layout_.num_groups - 1) + index(group - 1)];
+  if (held != kNoBlock) node_of_host_[index(held)] = 0;
   if (host != kNoBlock) node_of_host_[index(host)] = id;
-  changed.host = host;
+  held = host;
 }
 
 void PrefixCache::attach(NodeId parent, std::span<const TokenId> tokens, BlockId block) {
@@ -343,7 +376,7 @@ void PrefixCache::detach(NodeId id) {
   if (!is_root(gone.parent)) --node(gone.parent).num_children;
   drop_others(id);
   set_block(id, kNoBlock);
-  set_host(id, kNoBlock);
+  set_host(id, 0, kNoBlock);
   gone.num_tokens = 0;
   gone.parent = kNoNode;
   gone.is_listed = false;

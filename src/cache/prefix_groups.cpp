@@ -15,13 +15,30 @@ bool PrefixCache::has_all_groups(NodeId id) const {
   return true;
 }
 
+// Whether a match may use what the node has of the group, in the pool or on the host.
+bool PrefixCache::is_found(NodeId id, int group) const {
+  return other(id, group) != kNullBlock ||
+         (host_pays_ && host_.num_total() > 0 && host_of(id, group) != kNoBlock);
+}
+
+PrefixCache::NodeId PrefixCache::node_at(const PrefixMatch& match, int run) const {
+  const std::size_t at = index(run);
+  const std::size_t num_in_pool = match.blocks.size();
+  return at < num_in_pool ? node_of_[index(match.blocks[at])]
+                          : node_of_host_[index(to_host(match.host[at - num_in_pool]))];
+}
+
 // Where the match begins in each group; false: a block is missing from there on.
 bool PrefixCache::begin_windows(PrefixMatch& result) const {
+  result.windows.clear();
   for (int group = 1; group < layout_.num_groups; ++group) {
     const int first = layout_.first_block(group, result.num_tokens());
     result.first[index(group)] = first;
     for (int i = result.num_blocks(); i-- > first;) {
-      if (in_group(result.blocks[index(i)], group) == kNullBlock) return false;
+      const NodeId id = node_at(result, i);
+      if (!is_found(id, group)) return false;
+      if (other(id, group) != kNullBlock) continue;
+      result.windows.push_back({i, group, to_number(host_of(id, group))});
     }
   }
   return true;
@@ -42,15 +59,18 @@ void PrefixCache::end_in_windows(PrefixMatch& result) const {
   std::array<int, KvLayout::kGroupsMax> runs = {};
   int best = 0;
   for (int end = 1; end <= result.num_blocks(); ++end) {
+    const NodeId id = node_at(result, end - 1);
     bool is_whole = true;
     for (int group = 1; group < layout_.num_groups; ++group) {
       int& run = runs[index(group)];
-      run = in_group(result.blocks[index(end - 1)], group) == kNullBlock ? 0 : run + 1;
+      run = is_found(id, group) ? run + 1 : 0;
       is_whole &= run >= end - layout_.first_block(group, end * kBlockSize);
     }
     if (is_whole) best = end;
   }
-  result.blocks.resize(index(best));
+  const auto num_in_pool = static_cast<int>(result.blocks.size());
+  result.blocks.resize(index(std::min(best, num_in_pool)));
+  result.host.resize(index(std::max(0, best - num_in_pool)));
   const bool is_whole = begin_windows(result);
   LMTP_CHECK(is_whole, best);
 }
@@ -68,6 +88,17 @@ void PrefixCache::set_in_group(BlockId block, int group, BlockId added) {
 
 // The node holds no block but its own. Those that a sequence holds stay its own.
 void PrefixCache::drop_others(NodeId id) {
+  drop_others_in_pool(id);
+  if (host_.num_total() == 0) return;
+  for (int group = 1; group < layout_.num_groups; ++group) {
+    const BlockId held = host_of(id, group);
+    if (held == kNoBlock) continue;
+    set_host(id, group, kNoBlock);
+    host_.free_evictable(held);
+  }
+}
+
+void PrefixCache::drop_others_in_pool(NodeId id) {
   for (int group = 1; group < layout_.num_groups; ++group) {
     BlockId& held = other(id, group);
     if (held == kNullBlock) continue;
@@ -77,14 +108,21 @@ void PrefixCache::drop_others(NodeId id) {
   }
 }
 
-// Where the block is not the node's own of group 0, the node goes on without it.
-bool PrefixCache::drop_other(NodeId id, BlockId block) {
-  if (node(id).block == block) return false;
-  for (int group = 1; group < layout_.num_groups; ++group) {
-    if (other(id, group) == block) other(id, group) = kNullBlock;
-  }
+// Where the block is not the node's own of group 0, the node goes on without it. Its group.
+int PrefixCache::drop_other(NodeId id, BlockId block) {
+  if (node(id).block == block) return 0;
+  int group = 1;
+  while (other(id, group) != block) ++group;
+  other(id, group) = kNullBlock;
   node_of_[index(block)] = 0;
-  return true;
+  return group;
+}
+
+int PrefixCache::group_of_host(NodeId id, BlockId host) const {
+  for (int group = 0; group < layout_.num_groups; ++group) {
+    if (host_of(id, group) == host) return group;
+  }
+  return -1;
 }
 
 void PrefixCache::check_invariants() const {
@@ -107,7 +145,7 @@ void PrefixCache::check_invariants() const {
   for (BlockId host = 1; host <= host_.num_total(); ++host) {
     const NodeId id = node_of_host_[index(host)];
     LMTP_CHECK(host_.is_free(host) == (id == 0), host, id);
-    LMTP_CHECK(id == 0 || node(id).host == host, host, id);
+    LMTP_CHECK(id == 0 || group_of_host(id, host) >= 0, host, id);
   }
   std::vector<int> children(nodes_.size(), 0);
   std::size_t num_full = 0;
@@ -146,8 +184,13 @@ void PrefixCache::check_node(NodeId id) const {
     LMTP_CHECK(one.is_listed && one.host == kNoBlock, id);
   }
   for (int group = 1; group < layout_.num_groups; ++group) {
+    const BlockId host = host_.num_total() > 0 ? host_of(id, group) : kNoBlock;
+    LMTP_CHECK(
+        host == kNoBlock || (node_of_host_[index(host)] == id && one.num_tokens == kBlockSize), id,
+        group, host);
     const BlockId held = other(id, group);
     if (held == kNullBlock) continue;
+    LMTP_CHECK(in_pool, id, group, held);
     LMTP_CHECK(node_of_[index(held)] == id && held != one.block, id, group, held);
     LMTP_CHECK(pool_.num_refs(held) == 0 || pool_.num_refs(one.block) > 0, id, group, held);
     LMTP_CHECK(pool_.num_refs(held) > 0 || pool_.is_evictable(held), id, group, held);

@@ -29,10 +29,14 @@ int SequenceBlocks::num_to_take(const PrefixCache& cache, const PrefixMatch& mat
     const auto is_taken = [&](BlockId block) {
       return cache.pool().is_evictable(cache.in_group(block, group));
     };
-    const auto first = match.blocks.begin() + match.first[static_cast<std::size_t>(group)];
-    auto num_taken = static_cast<int>(std::count_if(first, match.blocks.end(), is_taken));
+    const auto num_passed = static_cast<std::size_t>(match.first[static_cast<std::size_t>(group)]);
+    const auto held = std::span(match.blocks).subspan(std::min(num_passed, match.blocks.size()));
+    auto num_taken = static_cast<int>(std::ranges::count_if(held, is_taken));
     if (match.partial != kNoBlock && is_taken(match.partial)) ++num_taken;
-    num_taken += num_runs - num_held + static_cast<int>(match.host.size());
+    num_taken += num_runs - num_held;
+    num_taken += static_cast<int>(
+        group == 0 ? static_cast<std::ptrdiff_t>(match.host.size())
+                   : std::ranges::count(match.windows, group, &PrefixMatch::OnHost::group));
     const int num_copied = match.partial != kNoBlock ? 1 : 0;
     sum += std::min(num_taken, layout.num_held_max(group, num_taken, num_written) + num_copied);
   }
@@ -54,20 +58,22 @@ BlockMove SequenceBlocks::take(PrefixCache& cache, const PrefixMatch& match, boo
       BlockId block = kNullBlock;
       if (run >= first(group)) {
         block = cache.in_group(match.blocks[static_cast<std::size_t>(run)], group);
-        cache.pool().pin(block);
+        if (block != kNullBlock) cache.pool().pin(block);  // else the host has it
       }
       ids_.push_back(block);
     }
   }
-  if (!match.host.empty()) cache.fetch(match.host, ids_);
+  is_partial_indexed_ = is_taken_over(cache, match);
+  if (match.partial != kNoBlock) {
+    for (int group = 0; group < num_groups_; ++group) {
+      cache.pool().pin(cache.in_group(match.partial, group));
+    }
+  }
+  if (match.num_on_host() > 0) cache.fetch(match, ids_);
   num_runs_ = match.num_blocks();
   num_full_ = static_cast<std::size_t>(num_runs_);
   num_shared_ = returns ? std::min(num_shared_, num_runs_) : num_runs_;
   if (match.partial == kNoBlock) return {};
-  is_partial_indexed_ = is_taken_over(cache, match);
-  for (int group = 0; group < num_groups_; ++group) {
-    cache.pool().pin(cache.in_group(match.partial, group));
-  }
   ++num_runs_;
   for (int group = 0; group < num_groups_; ++group) {
     ids_.push_back(is_partial_indexed_ ? cache.in_group(match.partial, group)

@@ -248,7 +248,7 @@ void Engine::Impl::start_over(const std::string& why) {
   scheduler.reset();
   fail_all({ErrorCode::kInternal, "internal: the engine failed: " + why});
   scheduler = make_scheduler(agent->info(), limits, options, counters);
-  pace.set_fetch_time(agent->info().fetch_time);
+  pace.set_fetch_time(agent->info().fetch_time, agent->info().kv_layout.num_with_layers());
 }
 
 void Engine::Impl::take_commands() {

@@ -49,7 +49,7 @@ struct Engine::Impl : private ControlledStreams::Host {
             static_cast<std::size_t>(options.max_concurrent_requests), counters)),
         agent(std::move(agent_in)),
         scheduler(make_scheduler(agent->info(), limits, options, counters)) {
-    pace.set_fetch_time(agent->info().fetch_time);
+    pace.set_fetch_time(agent->info().fetch_time, agent->info().kv_layout.num_with_layers());
   }
 
   void run();

@@ -59,7 +59,7 @@ scheduler::StepLimits StepPace::limits(const scheduler::DebugOptions& options) c
     limits.alone = tokens_within(std::chrono::milliseconds(options.max_alone_ms));
   }
   if (fetch_time_.count() > 0) {
-    if (seconds_per_token_ > 0.0 && Duration(fetch_time_) > time_for(kBlockSize)) {
+    if (seconds_per_token_ > 0.0 && num_groups_ * Duration(fetch_time_) > time_for(kBlockSize)) {
       limits.fetched = 0;
     } else if (options.max_prefill_ms > 0) {
       const auto most = std::chrono::milliseconds(options.max_prefill_ms) / fetch_time_;

@@ -20,8 +20,12 @@ class StepPace {
   // time is not counted. num_drafts: of the tokens; a decode remains one.
   void add(int num_tokens, int num_decodes, Duration time, int num_moves = 0, int num_drafts = 0);
 
-  // How long a block takes from the host; 0: there are none.
-  void set_fetch_time(std::chrono::nanoseconds time) { fetch_time_ = time; }
+  // How long a block takes from the host, of which tokens have one in each group of layers; 0:
+  // there are none.
+  void set_fetch_time(std::chrono::nanoseconds time, int num_groups = 1) {
+    fetch_time_ = time;
+    num_groups_ = num_groups;
+  }
 
   // Before the first sample: a fixed number of tokens, zero time.
   int tokens_within(Duration time) const;
@@ -43,6 +47,7 @@ class StepPace {
   int num_measured_ = 0;             // decodes of the last step of decodes only
   int num_decodes_ = 0;              // of the last step
   std::chrono::nanoseconds fetch_time_{0};
+  int num_groups_ = 1;
 };
 
 }  // namespace lmtp::engine

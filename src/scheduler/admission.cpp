@@ -15,7 +15,7 @@ namespace lmtp::scheduler {
 Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   cache::PrefixMatch match = line_.match(sequence);
   if (line_.another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
-  if (!budget_.may_fetch(sequence, static_cast<int>(match.host.size()), steps_.number())) {
+  if (!budget_.may_fetch(sequence, match.num_on_host(), steps_.number())) {
     return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
   }
   // Others may find a place before it.
@@ -126,9 +126,9 @@ int Scheduler::blocks_of_appended() const {
 void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match) {
   const cache::BlockMove copy = sequence.blocks.take(prefix_cache_, match, sequence.is_returning);
   sequence.num_computed = match.num_tokens();
-  if (!match.host.empty()) {
-    budget_.count_fetched(static_cast<int>(match.host.size()));
-    counters_.num_swapped_in += static_cast<std::int64_t>(match.host.size());
+  if (match.num_on_host() > 0) {
+    budget_.count_fetched(match.num_on_host());
+    counters_.num_swapped_in += match.num_on_host();
     ++counters_.num_host_hits;
   }
   if (copy.from == kNoBlock) return;

@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(Agents, GroupBitsTest, ::testing::Values(Where::kCpu, W
                          testing::name_of);
 
 // Prompts that share their beginning, far before the windows of their ends, on a cache that holds
-// little more than one stream.
+// little more than one stream; on a device beside blocks of the host.
 TEST_P(GroupBitsTest, WhatGroupsKeepHasTheBitsOfOneGroup) {
   struct Case {
     const char* checkpoint;
@@ -56,7 +56,8 @@ TEST_P(GroupBitsTest, WhatGroupsKeepHasTheBitsOfOneGroup) {
       requests[i].params.max_tokens = 12;
     }
     const auto wanted = run_alone(*plain, requests);
-    const auto engine = make_engine(kContext / kBlockSize + 2);
+    const bool has_host = GetParam() == Where::kDevice;
+    const auto engine = make_engine(kContext / kBlockSize + 2, {}, has_host ? 60 : 0);
     EXPECT_EQ(engine->stats().agent.kv_layout.num_groups, one.num_groups);
     for (int round = 0; round < 2; ++round) {
       const auto got = run(*engine, requests);
@@ -66,6 +67,8 @@ TEST_P(GroupBitsTest, WhatGroupsKeepHasTheBitsOfOneGroup) {
       }
     }
     EXPECT_GE(engine->stats().num_cached_tokens, 3 * kBlockSize);
+    EXPECT_EQ(engine->stats().num_swapped_out > 0, has_host);
+    EXPECT_EQ(engine->stats().num_swapped_in > 0, has_host);
   }
 }
 

@@ -187,6 +187,114 @@ TEST_F(GroupsTest, AMatchWithoutItsPartialBlockIsWholeToo) {
   EXPECT_EQ(match.partial, kNoBlock);
 }
 
+// What is evicted of each group goes to blocks of the host, numbered from 31 on.
+class GroupsOnHostTest : public ::testing::Test {
+ protected:
+  static constexpr KvLayout kWithHost{.num_groups = 2, .windows = {0, 40}, .num_written_max = 64};
+
+  SequenceBlocks computed(const std::vector<TokenId>& tokens) {
+    SequenceBlocks blocks;
+    EXPECT_TRUE(blocks.extend(cache_, static_cast<int>(tokens.size())));
+    blocks.index(cache_, 0, tokens, true);
+    blocks.pass(cache_, static_cast<int>(tokens.size()));
+    cache_.check_invariants();
+    return blocks;
+  }
+  // All that is evictable is evicted.
+  void use_up() {
+    std::vector<BlockId> taken;
+    for (BlockId block; (block = cache_.allocate()) != kNoBlock;) taken.push_back(block);
+    for (const BlockId block : taken) pool_.unpin(block, false);
+    cache_.check_invariants();
+  }
+
+  BlockPool pool_{31};
+  PrefixCache cache_{pool_, 40, kWithHost};
+};
+
+TEST_F(GroupsOnHostTest, AMatchTakesOfEachGroupWhatTheHostHas) {
+  const auto tokens = counting(0, 160);
+  computed(tokens).release(cache_);
+  use_up();
+  // 10 of group 0, and of the window the 5 that the stream had in the end; blocks 0 to 4 were
+  // passed, and dropped.
+  EXPECT_EQ(cache_.moves().size(), 15U);
+  PrefixMatch match = cache_.match(0, tokens);
+  EXPECT_EQ(match.num_tokens(), 160);
+  EXPECT_TRUE(match.blocks.empty());
+  EXPECT_EQ(match.host.size(), 10U);
+  EXPECT_EQ(match.windows.size(), 3U) << "121 to 159 are seen";
+  EXPECT_EQ(SequenceBlocks::num_to_take(cache_, match, 170), 11 + 4);
+  EXPECT_EQ(cache_.match(0, counting(0, 50)).num_tokens(), 0);
+  EXPECT_EQ(cache_.match(0, counting(0, 112)).num_tokens(), 0);
+  EXPECT_EQ(cache_.match(0, counting(0, 128)).num_tokens(), 128);
+  cache_.clear_moves();
+  SequenceBlocks blocks;
+  blocks.take(cache_, match);
+  EXPECT_EQ(cache_.moves().size(), 13U);
+  EXPECT_EQ(blocks.num_held(kWithHost), 10 + 3);
+  EXPECT_EQ(blocks.first(1), 7);
+  EXPECT_EQ(cache_.in_group(blocks[9], 1), blocks.in_group(9, 1));
+  cache_.check_invariants();
+  // It is in both places: evicted again, nothing is copied.
+  blocks.release(cache_);
+  cache_.clear_moves();
+  use_up();
+  EXPECT_TRUE(cache_.moves().empty());
+  // Of the window alone, where group 0 is in the pool.
+  match = cache_.match(0, tokens);
+  blocks.take(cache_, match);
+  blocks.pass(cache_, 160);
+  EXPECT_EQ(cache_.match(0, tokens).num_on_host(), 0);
+  blocks.release(cache_);
+  cache_.set_host_pays(false);
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 160);
+  use_up();
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 0);
+}
+
+TEST_F(GroupsOnHostTest, WhatTheHostDropsOfAWindowIsFoundNoMore) {
+  computed(counting(0, 160)).release(cache_);
+  use_up();
+  computed(counting(1000, 160)).release(cache_);
+  use_up();
+  computed(counting(2000, 160)).release(cache_);
+  use_up();
+  // 3 of 15 each have no place in 40: the first blocks that went there are gone.
+  EXPECT_EQ(cache_.match(0, counting(0, 160)).num_tokens(), 0);
+  EXPECT_EQ(cache_.match(0, counting(1000, 160)).num_tokens(), 160);
+  EXPECT_EQ(cache_.match(0, counting(2000, 160)).num_tokens(), 160);
+  EXPECT_EQ(cache_.host().num_free(), 0);
+  cache_.clear();
+  EXPECT_EQ(cache_.host().num_free(), 40);
+  cache_.check_invariants();
+}
+
+// A partial block of the pool, and a window of which the host has the rest.
+TEST_F(GroupsOnHostTest, APartialBlockStaysWhileTheWindowComes) {
+  const auto tokens = counting(0, 100);
+  SequenceBlocks first = computed(counting(0, 96));
+  first.release(cache_);
+  use_up();
+  SequenceBlocks second;
+  second.take(cache_, cache_.match(0, counting(0, 96)));
+  ASSERT_TRUE(second.extend(cache_, 100));
+  second.index(cache_, 0, tokens, true);
+  second.release(cache_);
+  std::vector<BlockId> taken;
+  while (cache_.match(0, tokens).num_on_host() == 0 &&
+         cache_.match(0, tokens).num_tokens() == 100) {
+    taken.push_back(cache_.allocate());
+    ASSERT_NE(taken.back(), kNoBlock);
+  }
+  for (const BlockId block : taken) pool_.unpin(block, false);
+  const PrefixMatch match = cache_.match(0, tokens);
+  SequenceBlocks third;
+  third.take(cache_, match);
+  EXPECT_EQ(third.size(), match.num_blocks() + (match.partial == kNoBlock ? 0 : 1));
+  cache_.check_invariants();
+}
+
 // Layers of one window, and stubs by which their blocks are found.
 class StubsTest : public ::testing::Test {
  protected:

@@ -295,7 +295,7 @@ class HostBlocksTest : public ::testing::Test {
   std::vector<BlockId> fetch(const PrefixMatch& match) {
     for (const BlockId block : match.blocks) pool_.pin(block);
     std::vector<BlockId> path = match.blocks;
-    cache_.fetch(match.host, path);
+    cache_.fetch(match, path);
     cache_.check_invariants();
     return path;
   }

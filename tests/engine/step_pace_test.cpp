@@ -105,6 +105,8 @@ TEST(StepPaceTest, BlocksComeFromTheHostWhereThatIsFasterThanComputingThem) {
   EXPECT_EQ(pace.limits(options).fetched, 50);
   pace.set_fetch_time(17ms);
   EXPECT_EQ(pace.limits(options).fetched, 0);
+  pace.set_fetch_time(6ms, 3);
+  EXPECT_EQ(pace.limits(options).fetched, 0) << "18 ms in all groups";
   pace.set_fetch_time(15ms);
   options.max_prefill_ms = 1;
   EXPECT_EQ(pace.limits(options).fetched, 1);

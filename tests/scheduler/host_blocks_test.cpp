@@ -1,6 +1,7 @@
 // What comes from blocks of the host, and which sequence gets it in which step.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,30 @@ class HostBlocksTest : public ::testing::Test {
   SchedulerDriver driver_{agent_options(), testing::small_options()};
   std::vector<std::pair<StreamKey, int>> keys_;
 };
+
+// A prompt whose layers with windows are in groups of their own, and those without in one, or none.
+TEST(GroupsOnHostTest, APromptThatComesAgainComputesOneToken) {
+  for (const bool has_stubs : {false, true}) {
+    testing::FakeAgentOptions agent = testing::small_agent(60);
+    agent.kv_layout = testing::windowed_layout(std::array{20, 48}, 64, has_stubs);
+    agent.num_host_blocks = 200;
+    SchedulerDriver driver(agent, testing::small_options());
+    for (int i = 0; i < 12; ++i) driver.generate(1 + i, testing::counting(300 * i, 200), 4);
+    driver.run();
+    const SchedulerCounters& counters = driver.scheduler().counters();
+    ASSERT_GT(counters.num_swapped_out, 20);
+    const std::int64_t before = counters.num_tokens_computed;
+    const std::int64_t swapped_in = counters.num_swapped_in;
+    const auto prompt = testing::counting(0, 193);
+    const StreamKey key = driver.generate(100, prompt, 1);
+    driver.run();
+    EXPECT_EQ(counters.num_tokens_computed - before, 1);
+    // 12 of all; of 20 and 48 tokens what the token at 192 sees.
+    EXPECT_EQ(counters.num_swapped_in - swapped_in, (has_stubs ? 0 : 12) + 2 + 3);
+    EXPECT_EQ(driver.outcome(key).tokens,
+              FakeAgent::expected_tokens(prompt, 1, testing::kSmallVocab));
+  }
+}
 
 TEST_F(HostBlocksTest, APromptThatComesAgainComputesOneToken) {
   send_to_host(1);

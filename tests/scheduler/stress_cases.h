@@ -55,7 +55,12 @@ inline constexpr std::array kCases = {
     Case{500, 64, 128, false, 0, 0, 0, {40}, true}, Case{7, 8, 128, false, 0, 0, 0, {16}, true},
     Case{20, 33, 128, false, 0, 0, 0, {1, 20}, true}, Case{12, 8, 256, true, 0, 0, 0, {1}, true},
     Case{40, 16, 256, false, 0, 0, 4, {17}, true}, Case{30, 16, 256, true, 3, 0, 0, {48, 16}, true},
-    Case{30, 64, 128, false, 3, 0, 3, {500}, true}};
+    Case{30, 64, 128, false, 3, 0, 3, {500}, true},
+    // With groups and blocks of the host.
+    Case{15, 8, 128, false, 0, 40, 0, {16}}, Case{30, 16, 128, true, 0, 7, 0, {16, 48}},
+    Case{26, 33, 128, false, 0, 200, 0, {1, 20}}, Case{46, 8, 256, true, 3, 30, 0, {9, 100}},
+    Case{40, 16, 256, false, 0, 20, 4, {17}}, Case{7, 8, 128, false, 0, 3, 0, {16}, true},
+    Case{20, 33, 128, true, 0, 50, 0, {1, 20}, true}};
 
 // By the number of the case: none are kept, a few, some, all.
 inline constexpr std::array<std::int64_t, 4> kScoreCacheBytes = {0, 20'000, 200'000, 64 << 20};

@@ -431,7 +431,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
-  constexpr int kOperationsInTests = 240'000;
+  constexpr int kOperationsInTests = 280'000;
   const int count =
       from_environment("LMTP_OPERATIONS", kOperationsInTests) / static_cast<int>(kCases.size());
   std::printf("%d operations, seed %u\n", count, seed_);

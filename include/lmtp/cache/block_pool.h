@@ -49,6 +49,9 @@ class BlockPool {
   // becomes evictable before them, unless two have had it pinned at a time.
   void unpin_passed(BlockId block, bool keep);
 
+  // Whether there is one that was passed, which oldest_evictable() gives.
+  bool has_passed() const { return next_[index(passed_head())] != passed_head(); }
+
   // REQUIRES: evictable.
   void free_evictable(BlockId block);
 

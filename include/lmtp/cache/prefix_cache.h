@@ -16,15 +16,24 @@ namespace lmtp::cache {
 
 // The cached prefix of a token sequence. Blocks are those of group 0.
 struct PrefixMatch {
+  struct OnHost {
+    int run = 0;
+    int group = 0;
+    BlockId block = kNoBlock;
+  };
+
   std::vector<BlockId> blocks;  // full blocks, in order
   std::vector<BlockId> host;    // full blocks behind them that the host alone has
+  std::vector<OnHost> windows;  // what of other groups the host alone has, of any of these runs
   // A block whose first num_partial tokens continue the prefix; kNoBlock if there is none.
   BlockId partial = kNoBlock;
   int num_partial = 0;
-  // By group: of these blocks and of those after them, PrefixCache::in_group() has one.
+  // By group: of these blocks and of those after them, PrefixCache::in_group() has one, or the
+  // host.
   std::array<int, KvLayout::kGroupsMax> first = {};
 
   int num_blocks() const { return static_cast<int>(blocks.size() + host.size()); }
+  int num_on_host() const { return static_cast<int>(host.size() + windows.size()); }
   int num_tokens() const { return num_blocks() * kBlockSize + num_partial; }
 };
 
@@ -62,9 +71,9 @@ struct BlockMove {
 // Where a model's layers are in groups (KvLayout) a node is a block of group 0, and holds at most
 // one of each other group: without it where a stream has passed it, and it was evicted for others.
 // A match ends where each group has the tokens that the next one sees. A block of another group is
-// pinned only while that of group 0 is, and goes with it. What has groups has no blocks of the
-// host. Where those of group 0 are stubs, a node whose other blocks are all gone stays for what is
-// below it, until its stub is needed.
+// pinned only while that of group 0 is, and goes with it. Where those of group 0 are stubs, a node
+// whose other blocks are all gone stays for what is below it, until its stub is needed. To the host
+// goes what is evicted of each group, but for stubs, and for what one stream alone has passed.
 //
 // Memory for all blocks is taken at the start: that one becomes full in a step costs no allocation.
 //
@@ -80,7 +89,7 @@ class PrefixCache {
   static constexpr int kFollowingMax = 16;
 
   // `pool` outlives the cache. Blocks of the host are numbered behind those of the pool.
-  // REQUIRES: num_host_blocks >= 0, and 0 where there are groups.
+  // REQUIRES: num_host_blocks >= 0.
   explicit PrefixCache(BlockPool& pool, int num_host_blocks = 0, const KvLayout& layout = {});
 
   const KvLayout& layout() const { return layout_; }
@@ -107,9 +116,11 @@ class PrefixCache {
   // all its blocks. kNoBlock if all are in use. `group`: a stub, where that has these.
   BlockId allocate(int group = -1);
 
-  // Takes a block of the pool for each of these, pins it for the caller and appends it to `to`.
-  // REQUIRES: they are those of a match, its other blocks are pinned, and so many are to be had.
-  void fetch(std::span<const BlockId> host, std::vector<BlockId>& to);
+  // Takes a block of the pool for each that the host alone has of a match, and pins it for the
+  // caller. `to`: [blocks, groups] of the match's, to which the others are added.
+  // REQUIRES: nothing has changed since the match but that its other blocks are pinned, and so many
+  // are to be had.
+  void fetch(const PrefixMatch& match, std::vector<BlockId>& to);
 
   // What allocate() and fetch() want to be copied, in this order, before anything is written to a
   // block that they gave; since the last clear_moves().
@@ -192,11 +203,20 @@ class PrefixCache {
   BlockId& other(NodeId id, int group) {
     return others_[index(id) * index(layout_.num_groups - 1) + index(group - 1)];
   }
+  // Of host_; REQUIRES: there are blocks of the host.
+  BlockId host_of(NodeId id, int group) const {
+    if (group == 0) return node(id).host;
+    return host_others_[index(id) * index(layout_.num_groups - 1) + index(group - 1)];
+  }
+  int group_of_host(NodeId id, BlockId host) const;
   bool has_all_groups(NodeId id) const;
+  bool is_found(NodeId id, int group) const;
+  NodeId node_at(const PrefixMatch& match, int run) const;
   void end_in_windows(PrefixMatch& result) const;
   bool begin_windows(PrefixMatch& result) const;
   void drop_others(NodeId id);
-  bool drop_other(NodeId id, BlockId block);
+  void drop_others_in_pool(NodeId id);
+  int drop_other(NodeId id, BlockId block);
   void match_partial(NodeId parent, std::span<const TokenId> tokens, PrefixMatch& result) const;
   bool is_evictable_partial(NodeId id) const;
   BlockId insert_below(NodeId parent, std::span<const TokenId> tokens, BlockId block);
@@ -204,8 +224,10 @@ class PrefixCache {
   void detach(NodeId id);
   void free_partial(NodeId id);
   void set_block(NodeId id, BlockId block);
-  void evict(BlockId block);
-  void set_host(NodeId id, BlockId host);
+  void evict(BlockId block, bool was_passed);
+  bool send_to_host(BlockId block, NodeId id, int group, bool pays);
+  BlockId fetch_one(BlockId number, int group);
+  void set_host(NodeId id, int group, BlockId host);
   BlockId take_host();
   void drop_oldest_host();
   void list(NodeId id);
@@ -221,6 +243,7 @@ class PrefixCache {
   BlockPool host_;                    // pinned only while they are fetched
   std::vector<Node> nodes_;           // [blocks of both + 1]
   std::vector<BlockId> others_;       // [nodes, groups - 1]; kNullBlock: none
+  std::vector<BlockId> host_others_;  // of host_; kNoBlock: none. Empty where there is no host
   std::vector<NodeId> free_nodes_;    // the next one last
   std::vector<NodeId> node_of_;       // [num_blocks]
   std::vector<NodeId> node_of_host_;  // [blocks of the host + 1]
