@@ -94,10 +94,12 @@ class Checkpoint : public TensorSource {
     std::set<std::string> embeddings;
     std::vector<std::string> heads;
     for (const auto& [name, entry] : entries_) {
-      for (const char* leaf : {"embed_tokens.weight", "wte.weight", "embed_in.weight"}) {
+      for (const char* leaf :
+           {"embed_tokens.weight", "wte.weight", "embed_in.weight", "tokens_embed.weight"}) {
         if (name.ends_with(leaf)) return;
       }
-      if (name.ends_with("lm_head.weight") || name.ends_with("embed_out.weight")) {
+      if (name.ends_with("lm_head.weight") || name.ends_with("embed_out.weight") ||
+          name.ends_with("output_projection.weight")) {
         heads.push_back(name);
       }
       if (name.find("vision") != std::string::npos) continue;

@@ -92,7 +92,8 @@ bool is_empty_tensor(const TensorSource& weights, const std::string& name) {
 bool is_ignorable_tensor(std::string_view name, bool has_tied_head) {
   const auto ends_so = [&](std::string_view ending) { return name.ends_with(ending); };
   return std::ranges::any_of(kHarmless, ends_so) ||
-         (has_tied_head && (ends_so("lm_head.weight") || ends_so("embed_out.weight")));
+         (has_tied_head && (ends_so("lm_head.weight") || ends_so("embed_out.weight") ||
+                            ends_so("output_projection.weight")));
 }
 
 Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,

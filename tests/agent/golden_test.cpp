@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
                                            "qwen2-window", "qwen3", "phi3", "phi3-longrope",
                                            "gemma2", "gemma3", "olmo2", "granite", "cohere2", "phi",
                                            "nemotron", "gpt-bigcode", "apertus", "hunyuan",
-                                           "falcon", "codegen"));
+                                           "falcon", "codegen", "olmo"));
 
 class ExpertsGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
 

@@ -111,6 +111,10 @@ NEWER_SHAPES = {
         n_inner=60, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
     )),
 }  # fmt: skip
+# The same, after all others, whose seeds are counted.
+LATER_SHAPES = {
+    "olmo": ("Olmo", GATED | dict(attention_bias=True)),
+}  # fmt: skip
 # Mixtures of experts, each with another router, or another way to store what it has.
 EXPERT_SHAPES = {
     "qwen3-moe": ("Qwen3Moe", GATED | dict(
@@ -221,7 +225,8 @@ def draw(model, seed):
 
 def write(name, seed):
     is_divided = name in RANK_SHAPES
-    family, options = (SHAPES | RANK_SHAPES | NEWER_SHAPES | EXPERT_SHAPES)[name]
+    every = SHAPES | RANK_SHAPES | NEWER_SHAPES | EXPERT_SHAPES | LATER_SHAPES
+    family, options = every[name]
     config = getattr(transformers, family + "Config")(**options)
     head = "LMHeadModel" if family == "GPT2" else "ForCausalLM"
     model = getattr(transformers, family.replace("Text", "") + head)(config).eval()
@@ -237,7 +242,8 @@ def write(name, seed):
 
 def main():
     torch.set_grad_enabled(False)
-    for seed, name in enumerate([*SHAPES, *RANK_SHAPES, *NEWER_SHAPES, *EXPERT_SHAPES]):
+    shapes = [*SHAPES, *RANK_SHAPES, *NEWER_SHAPES, *EXPERT_SHAPES, *LATER_SHAPES]
+    for seed, name in enumerate(shapes):
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             write(name, 100 + seed)
 

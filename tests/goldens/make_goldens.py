@@ -257,7 +257,8 @@ def main():
     by_age = lambda f: (f.name.endswith("-kv"), f.name)
     ranks = {f"ranks/{f.name}": f for f in sorted((HERE / "ranks").iterdir(), key=by_age)}
     experts = {f"experts/{f.name}": f for f in sorted((HERE / "experts").iterdir())}
-    for seed, name in enumerate([*sorted(folders), *ranks, *experts]):
+    later = ["families/olmo"]
+    for seed, name in enumerate([*sorted(folders.keys() - later), *ranks, *experts, *later]):
         if len(sys.argv) > 1 and name not in sys.argv[1:]:
             continue
         texts = ()

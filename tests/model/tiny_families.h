@@ -71,6 +71,10 @@ inline constexpr TinyFamily kTinyFamilies[] = {
       "residual_multiplier": 0.4, "embedding_multiplier": 3.0, "logits_scaling": 0.7})"},
     {"gptj", R"({"model_type": "gptj", "vocab_size": 97, "n_positions": 64, "n_embd": 64,
       "n_layer": 2, "n_head": 8, "n_inner": 100, "rotary_dim": 4})"},
+    // Layer norms without weights.
+    {"olmo", R"({"model_type": "olmo", "vocab_size": 97, "max_position_embeddings": 64,
+      "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "attention_bias": true})"},
     // Numbers of an activation; norms of what has turned; queries, keys and values by parts.
     {"apertus", R"({"model_type": "apertus", "vocab_size": 97, "max_position_embeddings": 64,
       "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2,

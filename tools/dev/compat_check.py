@@ -31,13 +31,17 @@ ONE_EACH = ("gpt2", "llama3-tied", "opt-narrow-embedding", "gpt-neox-whole", "mi
             "starcoder2", "phi", "stablelm", "nemotron", "arcee", "gptj", "gpt-bigcode",
             "gpt-neo", "ministral3", "internlm3", "apertus", "codegen", "hunyuan",
             "falcon", "qwen3-moe", "mixtral", "olmoe", "granitemoe", "qwen2-moe", "gpt-oss",
-            "glm4-moe", "ernie4-5-moe", "gpt-oss-mxfp4")  # fmt: skip
+            "glm4-moe", "ernie4-5-moe", "cwm", "iquestcoder", "ministral", "vaultgemma", "jais2",
+            "olmo", "biogpt", "openai-gpt", "hyperclovax", "dots1", "solar-open",
+            "gpt-oss-mxfp4")  # fmt: skip
 MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased", "llama-yarn",
         "qwen2", "qwen3", "phi3", "llama-relu2", "llama-own-head", "llava-outer-tied",
         "stablelm-parallel", "gpt-bigcode-heads", "falcon-one-norm", "falcon-multi-query",
-        "falcon-sequential", "phi-tied", "llama-relu6", "llama-quick-gelu")  # fmt: skip
+        "falcon-sequential", "phi-tied", "llama-relu6", "llama-quick-gelu",
+        "hyperclovax-before")  # fmt: skip
 # Which the pinned release reads otherwise.
-AS_NEWEST = ("llama-own-head", "llava-outer-tied", "ministral3", "internlm3")
+AS_NEWEST = ("llama-own-head", "llava-outer-tied", "ministral3", "internlm3", "cwm",
+             "iquestcoder", "jais2", "hyperclovax", "hyperclovax-before", "solar-open")  # fmt: skip
 FORMATS = (("pinned", "safetensors"), ("newest", "safetensors"), ("pinned", "bin"),
            ("newest", "state-dict"), ("pinned", "state-dict"))  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")
@@ -58,9 +62,9 @@ def cases_of(shapes, quick):
     cases = {release: [] for release in RELEASES}
     for i, shape in enumerate(shapes):
         formats = FORMATS[:2] if shape.endswith("-mxfp4") else FORMATS
-        for release, form in [formats[i % len(formats)]] if quick else formats:
-            if release == "newest" or shape not in AS_NEWEST:
-                cases[release].append(f"{shape}:{form}:{next(dtypes)}")
+        own = [pair for pair in formats if pair[0] == "newest" or shape not in AS_NEWEST]
+        for release, form in [own[i % len(own)]] if quick else own:
+            cases[release].append(f"{shape}:{form}:{next(dtypes)}")
     return cases
 
 

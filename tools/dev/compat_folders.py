@@ -25,6 +25,8 @@ from make_family_checkpoints import (  # noqa: E402
     COMMON,
     EXPERT_SHAPES,
     GATED,
+    LATER_SHAPES,
+    LLAMA3_ROPE,
     NEWER_SHAPES,
     SHAPES,
     draw,
@@ -32,7 +34,7 @@ from make_family_checkpoints import (  # noqa: E402
 from tokenizer_texts import HAND_WRITTEN, random_text  # noqa: E402
 
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40, beta_fast=4.0)
-SHAPES = SHAPES | NEWER_SHAPES | EXPERT_SHAPES | {
+SHAPES = SHAPES | NEWER_SHAPES | EXPERT_SHAPES | LATER_SHAPES | {
     # Of experts transformers 5 has no biases.
     "ernie4-5-moe": ("Ernie4_5_Moe", GATED | dict(
         moe_intermediate_size=20, moe_num_experts=6, moe_k=2,
@@ -86,6 +88,37 @@ SHAPES = SHAPES | NEWER_SHAPES | EXPERT_SHAPES | {
         hidden_size=64, intermediate_size=96,
     )),
     "internlm3": ("InternLM3", GATED | dict(head_dim=8, attention_bias=True, mlp_bias=True)),
+    "cwm": ("Cwm", GATED | dict(num_hidden_layers=5, sliding_window=30, rope_parameters=dict(
+        rope_theta=1e4, **LLAMA3_ROPE,
+    ), mlp_bias=True)),
+    "iquestcoder": ("IQuestCoder", GATED | dict(head_dim=8, attention_bias=True, mlp_bias=True)),
+    "ministral": ("Ministral", GATED | dict(head_dim=8, sliding_window=30, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention",
+    ])),
+    "vaultgemma": ("VaultGemma", SHAPES["gemma2"][1]),
+    "jais2": ("Jais2", GATED | dict(head_dim=8)),
+    "biogpt": ("BioGpt", COMMON | dict(intermediate_size=52)),
+    "openai-gpt": ("OpenAIGPT", dict(
+        vocab_size=131, n_embd=36, n_layer=3, n_head=6, n_positions=160, eos_token_id=2,
+    )),
+    "hyperclovax": ("HyperCLOVAX", GATED | dict(
+        attention_bias=True, mlp_bias=True, embedding_multiplier=3.0, logits_scaling=0.7,
+        attention_multiplier=0.3,
+    )),
+    "hyperclovax-before": ("HyperCLOVAX", GATED | dict(
+        use_post_norm=False, residual_multiplier=0.6, logits_scaling=1.3,
+    )),
+    "dots1": ("Dots1", GATED | dict(
+        head_dim=12, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=2,
+        n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=1.7,
+        first_k_dense_replace=1, norm_topk_prob=True, attention_bias=True, sliding_window=30,
+        max_window_layers=2,
+    )),
+    "solar-open": ("SolarOpen", GATED | dict(
+        head_dim=12, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=2,
+        n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=1.7,
+        attention_bias=True,
+    )),
     "phi-tied": ("Phi", GATED | dict(hidden_size=48, tie_word_embeddings=True)),
     "llama-relu6": ("Llama", GATED | dict(hidden_act="relu6")),
     "llama-quick-gelu": ("Llama", GATED | dict(hidden_act="quick_gelu")),
@@ -135,9 +168,9 @@ def build(shape, seed, vocab_size):
     elif family in QWEN_VISION:
         options = dict(text_config=options | dict(rope_scaling=MROPE),
                        vision_config=QWEN_VISION[family])
-    if family == "GPT2":
-        name = "GPT2LMHeadModel"
-    elif family == "InternLM3":  # which transformers reads as Llama
+    if family in ("GPT2", "OpenAIGPT"):
+        name = family + "LMHeadModel"
+    elif family in ("InternLM3", "IQuestCoder"):  # which transformers reads as Llama
         name = "LlamaForCausalLM"
     elif "text_config" in options:
         name = family + "ForConditionalGeneration"

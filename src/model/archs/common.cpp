@@ -77,6 +77,12 @@ void read_attention_bias(ConfigReader& json, ModelConfig& config) {
   for (LayerSpec& layer : config.layers) layer.qkv_bias = layer.attention_out_bias = has_bias;
 }
 
+void refuse_clip_qkv(ConfigReader& json) {
+  if (!json.is_set("clip_qkv")) return;
+  json.refuse_unless_forced(
+      "clip_qkv: queries, keys and values are not clipped here; null is expected");
+}
+
 void read_experts(ConfigReader& json, ModelConfig& config, const ExpertKeys& keys) {
   ExpertsConfig& experts = config.experts;
   // transformers 5 writes some families' under other names than 4 does.

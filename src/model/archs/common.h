@@ -33,6 +33,9 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
 // Biases of attention's matrices: attention_bias.
 void read_attention_bias(ConfigReader& json, ModelConfig& config);
 
+// clip_qkv, unless null or forced.
+void refuse_clip_qkv(ConfigReader& json);
+
 // The keys of a family's experts, and transformers' defaults. A layer is sparse once its LayerSpec
 // says so.
 struct ExpertKeys {

@@ -224,6 +224,10 @@ class Loader {
     if (form_.norm == NormKind::kRms) {
       return load_rms_norm(in_, name_ + name, config_.hidden_size, epsilon, form_.norm_shift);
     }
+    if (form_.norm == NormKind::kLayerWithoutWeights) {
+      const std::vector<float> ones(static_cast<std::size_t>(config_.hidden_size), 1.0F);
+      return {in_.store().keep(ones), PlainWeight(), epsilon};
+    }
     return load_layer_norm(in_, name_ + name, config_.hidden_size, epsilon, form_.norm_shift,
                            form_.norm == NormKind::kLayer);
   }

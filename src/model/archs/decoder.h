@@ -18,7 +18,7 @@
 
 namespace lmtp::model {
 
-enum class NormKind : std::uint8_t { kRms, kLayer, kLayerWithoutBias };
+enum class NormKind : std::uint8_t { kRms, kLayer, kLayerWithoutBias, kLayerWithoutWeights };
 
 // How checkpoints of a family store the weights. Names are those in the file without .weight, those
 // in layers after `layer` and the layer's number.

@@ -1,6 +1,8 @@
-// Gemma 2: https://github.com/huggingface/transformers, models/gemma2/modeling_gemma2.py
+// Gemma 2, VaultGemma: https://github.com/huggingface/transformers,
+// models/gemma2/modeling_gemma2.py, models/vaultgemma/modeling_vaultgemma.py
 // Against Llama: norms also behind attention and MLP, their weights kept around 0; embeddings
 // scaled by sqrt(hidden_size); soft caps on scores and logits; every other layer sees a window.
+// VaultGemma: norms before alone.
 #include <cmath>
 #include <string>
 
@@ -44,8 +46,11 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   // null switches a cap off, as 0 does here.
   const auto cap = [&](const char* key, double fallback) {
     const double value = json.number(key, json.has(key) ? 0.0 : fallback);
-    if (value < 0.0) json.refuse(std::string(key) + ": null or a number from 0 on is expected");
-    return static_cast<float>(value);
+    const auto narrowed = static_cast<float>(value);
+    if (value < 0.0 || std::isinf(narrowed)) {
+      json.refuse(std::string(key) + ": null or a number from 0 on is expected");
+    }
+    return narrowed;
   };
   read_gemma(json, config);
   const float score_cap = cap("attn_logit_softcapping", 50.0);
@@ -55,8 +60,14 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
+void read_vault(ConfigReader& json, ModelConfig& config) {
+  read_config(json, config);
+  for (LayerSpec& layer : config.layers) layer.norms = NormPlaces::kBefore;
+}
+
 }  // namespace
 
 const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_config, gemma_form};
+const Architecture kVaultGemma = {"vaultgemma", "VaultGemmaForCausalLM", read_vault, gemma_form};
 
 }  // namespace lmtp::model

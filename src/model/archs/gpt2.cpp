@@ -1,6 +1,8 @@
-// GPT-2: https://github.com/huggingface/transformers, src/transformers/models/gpt2/modeling_gpt2.py
+// GPT-2, GPT-1: https://github.com/huggingface/transformers, models/gpt2/modeling_gpt2.py,
+// models/openai/modeling_openai.py
 // Against Llama: learned positions added to the embedding, layer norms with bias, one matrix for
-// queries, keys and values, weights stored [inputs, outputs], a plain two-matrix MLP.
+// queries, keys and values, weights stored [inputs, outputs], a plain two-matrix MLP. GPT-1: norms
+// of sums.
 #include <cmath>
 
 #include "archs/archs.h"
@@ -70,8 +72,33 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   }
 }
 
+void read_gpt1(ConfigReader& json, ModelConfig& config) {
+  read_gpt2_sizes(json, config, {.vocab_size = 40478, .context_length = 512});
+  config.eos_ids = {};
+  config.tied_embeddings = json.boolean("tie_word_embeddings", true);
+  config.final_norm = false;
+  // "gelu" means its approximation.
+  const bool is_gelu = json.text("afn", "gelu") == "gelu";
+  const auto activation = is_gelu ? kernels::Activation(kernels::Activation::kGeluTanh)
+                                  : read_activation(json, "afn", "");
+  for (LayerSpec& layer : config.layers) {
+    layer.norms = NormPlaces::kAfterSum;
+    layer.activation = activation;
+  }
+}
+
+DecoderForm gpt1_form(const ModelConfig& config) {
+  DecoderForm gpt1 = gpt2_form(config);
+  gpt1.embedding = "tokens_embed";
+  gpt1.positions = "positions_embed";
+  gpt1.attention_result_norm = "ln_1";
+  gpt1.mlp_result_norm = "ln_2";
+  return gpt1;
+}
+
 }  // namespace
 
+const Architecture kGpt1 = {"openai-gpt", "OpenAIGPTLMHeadModel", read_gpt1, gpt1_form};
 const Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", read_config, gpt2_form};
 
 }  // namespace lmtp::model

@@ -1,7 +1,8 @@
-// Granite 3: https://github.com/huggingface/transformers,
-// models/granite/modeling_granite.py, models/granitemoe/modeling_granitemoe.py
+// Granite 3, HyperCLOVA X: https://github.com/huggingface/transformers,
+// models/granite/modeling_granite.py, models/granitemoe/modeling_granitemoe.py,
+// models/hyperclovax/modeling_hyperclovax.py
 // Against Llama: multipliers of embeddings, scores, what is added, and logits. granitemoe: experts
-// in all layers.
+// in all layers. hyperclovax: norms before and after, logits are multiplied.
 #include "archs/archs.h"
 #include "archs/common.h"
 #include "rotary_config.h"
@@ -36,6 +37,23 @@ void read_moe(ConfigReader& json, ModelConfig& config) {
   }
 }
 
+void read_hyperclovax(ConfigReader& json, ModelConfig& config) {
+  read_config(json, config);
+  config.logit_scale = json.positive("logits_scaling", 1.0);
+  const bool has_after = json.boolean("use_post_norm", true);
+  for (LayerSpec& layer : config.layers) {
+    if (!json.is_set("attention_multiplier")) layer.attention_scale = 0.0F;
+    if (has_after) layer.norms = NormPlaces::kAround;
+  }
+  if (has_after && config.residual_scale != 1.0F) {
+    json.refuse("residual_multiplier: with use_post_norm 1 alone is allowed");
+  }
+}
+
+DecoderForm hyperclovax_form(const ModelConfig&) {
+  return {.attention_result_norm = "post_norm1", .mlp_result_norm = "post_norm2"};
+}
+
 DecoderForm moe_form(const ModelConfig&) {
   return {.experts = {ExpertForm{.router = "block_sparse_moe.router.layer",
                                  .all_up = "block_sparse_moe.input_linear.weight",
@@ -50,6 +68,8 @@ DecoderForm moe_form(const ModelConfig&) {
 }  // namespace
 
 const Architecture kGranite = {"granite", "GraniteForCausalLM", read_config, llama_form};
+const Architecture kHyperClovaX = {"hyperclovax", "HyperCLOVAXForCausalLM", read_hyperclovax,
+                                   hyperclovax_form, true};
 const Architecture kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", read_moe, moe_form};
 
 }  // namespace lmtp::model

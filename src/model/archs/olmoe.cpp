@@ -18,11 +18,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
                .norm_epsilon = 1e-5,
                .eos_id = 50279});
   read_attention_bias(json, config);
-  if (json.is_set("clip_qkv")) {
-    json.refuse_unless_forced(
-        "clip_qkv: queries, keys and values are not clipped here; null is "
-        "expected");
-  }
+  refuse_clip_qkv(json);
   read_experts(json, config, {.default_count = 64, .default_top_k = 8});
   config.experts.size = config.mlp_size;
   config.experts.routing.renormalise = json.boolean("norm_topk_prob", false);

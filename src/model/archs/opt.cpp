@@ -1,7 +1,10 @@
-// OPT: https://github.com/huggingface/transformers, models/opt/modeling_opt.py
+// OPT, BioGPT: https://github.com/huggingface/transformers, models/opt/modeling_opt.py,
+// models/biogpt/modeling_biogpt.py
 // Against GPT-2: the position table begins with two rows of another use; three matrices for
 // queries, keys and values; ReLU; in the 350m model narrower embeddings and norms behind, not
 // before.
+#include <cmath>
+
 #include "archs/archs.h"
 #include "archs/common.h"
 
@@ -40,6 +43,25 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   }
 }
 
+// Besides, embeddings are scaled; GELU.
+void read_biogpt(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 42384,
+               .context_length = 1024,
+               .hidden_size = 1024,
+               .mlp_size = 4096,
+               .num_layers = 24,
+               .num_heads = 16,
+               .activation = "gelu",
+               .tied_embeddings = true,
+               .eos_id = 2});
+  config.norm_epsilon = 1e-5F;  // layer_norm_eps has no effect in transformers
+  read_plain_mlp(json, config, "hidden_act", "gelu", true);
+  if (json.boolean("scale_embedding", true)) {
+    config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  }
+}
+
 DecoderForm form(const ModelConfig&) {
   return {.prefix = "model.decoder.",
           .positions = "embed_positions",
@@ -55,8 +77,17 @@ DecoderForm form(const ModelConfig&) {
           .norm = NormKind::kLayer};
 }
 
+DecoderForm biogpt_form(const ModelConfig& config) {
+  DecoderForm biogpt = form(config);
+  biogpt.prefix = "biogpt.";
+  biogpt.final_norm = "layer_norm";
+  biogpt.heads = {"output_projection"};
+  return biogpt;
+}
+
 }  // namespace
 
+const Architecture kBioGpt = {"biogpt", "BioGptForCausalLM", read_biogpt, biogpt_form};
 const Architecture kOpt = {"opt", "OPTForCausalLM", read_config, form};
 
 }  // namespace lmtp::model

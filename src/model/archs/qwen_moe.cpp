@@ -45,6 +45,7 @@ void read_moe(ConfigReader& json, ModelConfig& config, const ExpertKeys& keys, i
     json.refuse("use_sliding_window: releases of transformers differ in which layers of '" +
                 config.model_type + "' have a window; only false is allowed");
   }
+  read_windows(json, config, 0, [](int) { return false; });
 }
 
 void read_qwen3(ConfigReader& json, ModelConfig& config) {
