@@ -241,7 +241,7 @@ TEST_F(GroupsOnHostTest, AMatchTakesOfEachGroupWhatTheHostHas) {
   cache_.clear_moves();
   use_up();
   EXPECT_TRUE(cache_.moves().empty());
-  // Of the window alone, where group 0 is in the pool.
+  // All that it needs is fetched once more.
   match = cache_.match(0, tokens);
   blocks.take(cache_, match);
   blocks.pass(cache_, 160);

@@ -192,7 +192,7 @@ TEST(GroupsTest, WhereAllLayersHaveOneWindowAStreamHoldsNoMore) {
   EXPECT_EQ(pool.stubs().pinned, 251);
   driver->run();
   EXPECT_EQ(driver->outcome(key).tokens, tokens_after(counting(0, 4000), 20));
-  // Of windows no shorter than its text, all: 251.
+  // A window no shorter than the text frees none of the 251.
   const auto wide = make_windowed_driver(std::array{5000}, 3000, 4096, true);
   const StreamKey whole = wide->generate(1, counting(0, 4000), 20);
   while (wide->scheduler().sequence(whole)->num_computed < 4001) ASSERT_TRUE(wide->step());

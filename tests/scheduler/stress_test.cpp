@@ -446,8 +446,9 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     const std::size_t drawn = which(random_);
     num_done[drawn] += (this->*operations()[drawn].run)() ? 1 : 0;
     scheduler().check_invariants();
-    for (const auto& [id, stream] : streams_)
+    for (const auto& [id, stream] : streams_) {
       expect_held(*scheduler().sequence(key_of(id)), shape());
+    }
     if (i % 256 == 0) scheduler().score_cache().check_invariants();
   }
   while (resume() || release()) {

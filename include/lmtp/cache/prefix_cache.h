@@ -203,7 +203,7 @@ class PrefixCache {
   BlockId& other(NodeId id, int group) {
     return others_[index(id) * index(layout_.num_groups - 1) + index(group - 1)];
   }
-  // Of host_; REQUIRES: there are blocks of the host.
+  // A block of host_. REQUIRES: there are blocks of the host.
   BlockId host_of(NodeId id, int group) const {
     if (group == 0) return node(id).host;
     return host_others_[index(id) * index(layout_.num_groups - 1) + index(group - 1)];
