@@ -371,7 +371,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
   // How many streams are preempted, and what stays cached, depends on the drawn lengths and on when
   // streams arrive: if the conditions are not met, retry with another size of the cache, and then
   // with other arrivals.
-  constexpr int kAttemptsMax = 4;
+  constexpr int kAttemptsMax = 12;
   Result<ConfigurationResult> result = Error{ErrorCode::kInternal, "no attempt"};
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     for (const double share : {1.0, 1.05, 0.95, 1.1, 0.9, 1.15, 0.85, 1.3, 0.7}) {
