@@ -168,8 +168,9 @@ std::string check_conditions(const Configuration& configuration, const KvLayout&
   if (not_so.empty()) not_so = check_rows(configuration, report);
   if (not_so.empty()) not_so = check_chunks(configuration, report, batch, limits);
   if (not_so.empty()) not_so = check_scores(report, batch);
-  // Where windows free blocks, what one stream needs at least may hold a few.
-  const bool may_all_fit = layout.num_groups > 1 && configuration.batch < 7;
+  // Where windows free blocks, what one stream needs at least may hold a few; more where all do.
+  const bool may_all_fit =
+      layout.num_groups > 1 && configuration.batch < (layout.has_stubs ? 8 : 7);
   const bool is_preempted = configuration.preempted && (report.num_preemptions > 0 || !may_all_fit);
   if (not_so.empty()) {
     not_so = must((report.num_preemptions > 0) == is_preempted,
