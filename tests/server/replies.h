@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -91,6 +92,21 @@ inline std::vector<Form> forms() {
   return forms;
 }
 
+// One form for each way to write arguments, whatever their marks are.
+inline std::vector<Form> argument_forms() {
+  const auto way = [](const CallLayout& calls) {
+    return std::tuple(calls.arguments, calls.string_name_end.empty(), calls.text_begin.empty(),
+                      calls.argument_separator.empty());
+  };
+  std::vector<Form> some;
+  for (Form& form : forms()) {
+    const bool is_new = std::ranges::none_of(
+        some, [&](const Form& other) { return way(other.calls) == way(form.calls); });
+    if (is_new) some.push_back(std::move(form));
+  }
+  return some;
+}
+
 inline CallLayout hermes() { return text::known_formats().front().calls.front(); }
 
 // The demo's, with the special tokens that models of the table have.
@@ -133,13 +149,13 @@ class Replies {
   // What is compiled, as an intake does it.
   Result<constraint::ConstrainedStream> stream() {
     if (refusal_) return *refusal_;
-    auto compiled = constraint::testing::compile(streams_.compiler(),
+    auto compiled = constraint::testing::compile(streams().compiler(),
                                                  {plan_.grammar->kind, plan_.grammar->text});
     while (plan_.retry != nullptr) {
       auto other = plan_.retry->next(compiled.ok());
       if (!other) break;
       plan_.grammar = std::move(other);
-      compiled = constraint::testing::compile(streams_.compiler(),
+      compiled = constraint::testing::compile(streams().compiler(),
                                               {plan_.grammar->kind, plan_.grammar->text});
     }
     if (!compiled) return Error{compiled.error()};
@@ -153,16 +169,16 @@ class Replies {
     EXPECT_TRUE(stream.ok()) << stream.error().message << "\n" << plan_.grammar->text;
     ends = false;
     if (!stream.ok()) return {};
-    const auto ids = streams_.tokenizer().encode_around(text, {});
+    const auto ids = streams().tokenizer().encode_around(text, {});
     std::vector<TokenId> tokens;
     for (const TokenId id : *ids) {
-      const auto next = streams_.next(*stream->mask_source, tokens);
+      const auto next = streams().next(*stream->mask_source, tokens);
       if (!next.ok() || !next->allows(id)) break;
       tokens.push_back(id);
       ends = stream->stops->push(id, true);
       if (ends) break;
     }
-    return streams_.text_of(tokens);
+    return streams().text_of(tokens);
   }
 
   std::string read(const std::string& written, std::size_t size,
@@ -182,7 +198,13 @@ class Replies {
   }
 
   const ReplyPlan& plan() const { return plan_; }
-  constraint::testing::Streams& streams() { return streams_; }
+  // What one test has compiled others need not.
+  static constraint::testing::Streams& streams() {
+    static const bool is_there = constraint::grammar_support().ok();  // and outlives it
+    EXPECT_TRUE(is_there);
+    static constraint::testing::Streams of_all{model_tokenizer()};
+    return of_all;
+  }
 
  private:
   static std::string shown_events(const ReplyEvents& events) {
@@ -196,7 +218,6 @@ class Replies {
     }
     return out;
   }
-  constraint::testing::Streams streams_{model_tokenizer()};
   std::shared_ptr<const ReplyLayout> layout_;
   ReplyPlan plan_;
   std::optional<Error> refusal_;

@@ -18,7 +18,7 @@ TEST(ReplyPlan, CallsOfEachFormatAreWrittenAndRead) {
     const std::string text = before + form.written(kAll);
     bool ends = false;
     EXPECT_EQ(replies.written(text, ends), text);
-    for (std::size_t size = 1; size <= 7; ++size) {
+    for (const std::size_t size : {1, 3, 7}) {
       EXPECT_EQ(replies.read(text, size), before + shown_calls(kAll)) << size;
     }
     // Content after calls, and none before.
@@ -44,7 +44,7 @@ TEST(ReplyPlan, WhatEndsACallEndsNoneWithinATextOfItsArguments) {
       const std::string text = form.written(calls);
       bool ends = false;
       EXPECT_EQ(replies.written(text, ends), text);
-      for (std::size_t size = 1; size <= 7; ++size) {
+      for (const std::size_t size : {1, 3, 7}) {
         EXPECT_EQ(replies.read(text, size), shown_calls(calls)) << size;
       }
     }
@@ -233,7 +233,7 @@ TEST(ReplyPlan, ForcedCallsBeginAtOnceAndEnd) {
         const std::string text = form.written(calls);
         EXPECT_EQ(replies.written(text, ends), text);
         EXPECT_EQ(ends, choice == Choice::kNamed || !form.calls.section_end.empty());
-        for (std::size_t size = 1; size <= 7; ++size) {
+        for (const std::size_t size : {1, 3, 7}) {
           EXPECT_EQ(replies.read(text, size), shown_calls(calls));
         }
       }
@@ -251,7 +251,7 @@ TEST(ReplyPlan, ListedValuesAndBoundsAreKeptInEachForm) {
   const auto call = [](const char* json) {
     return Calls{{"weather", "abc123456", *parse_ordered_json(json, "")}};
   };
-  for (const Form& form : forms()) {
+  for (const Form& form : argument_forms()) {
     SCOPED_TRACE(form.name);
     Replies replies(form.reply, {.tools = tools});
     bool ends = false;
@@ -332,7 +332,7 @@ TEST(ReplyPlan, UnionsAndReferencesAreKeptInEachForm) {
   for (const Rights& rights : strict_schemas()) {
     OfferedTools tools{.functions = {{"weather", rights.schema}}, .choice = Choice::kRequired};
     tools.functions.front().is_strict = true;
-    for (const Form& form : forms()) {
+    for (const Form& form : argument_forms()) {
       SCOPED_TRACE(form.name + rights.schema);
       Replies replies(form.reply, {.tools = tools});
       bool ends = false;
@@ -359,7 +359,7 @@ TEST(ReplyPlan, AStrictSchemaThatAFormCannotKeepIsRefused) {
               {"properties": {"days": {"type": "integer"}}, "required": ["days"]}]})"}) {
     const bool has_pattern = std::string_view(schema).find("pattern") != std::string_view::npos;
     OfferedTools tools{.functions = {{"weather", schema}}};
-    for (const Form& form : forms()) {
+    for (const Form& form : argument_forms()) {
       SCOPED_TRACE(form.name);
       const bool is_kept = std::ranges::all_of(form.reply.calls, [&](const CallLayout& calls) {
         return calls.arguments == CallLayout::Arguments::kJson ||

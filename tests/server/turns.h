@@ -49,6 +49,8 @@ inline std::string schema_of(const std::string& json) {
   return with_fixed_spaces(*parse_ordered_json(json, "schema"));
 }
 
+inline constexpr int kMany = 1000;
+
 // Half of a name is the beginning of another.
 inline std::string name_of(int number) {
   return "a_tool_of_a_server_with_a_rather_long_name_" + std::string(9, 'x') +
@@ -56,9 +58,9 @@ inline std::string name_of(int number) {
 }
 
 inline OfferedTools many_tools(int num, Choice choice = Choice::kAuto) {
-  OfferedTools tools{.functions = {}, .choice = choice};
-  for (int i = 0; i < num; ++i) {
-    tools.functions.push_back(
+  static std::vector<OfferedFunction> made;
+  for (int i = static_cast<int>(made.size()); i < num; ++i) {
+    made.push_back(
         {name_of(i), schema_of(R"({"type": "object", "properties": {"path": {"type": "string",
             "description": "The file to look at, below the folder that the server has."},
             "lines": {"type": "integer", "minimum": 1}, "mode": {"enum": ["fast", "slow"]},
@@ -66,7 +68,7 @@ inline OfferedTools many_tools(int num, Choice choice = Choice::kAuto) {
                                R"(": {"type": "array", "items": {"type": "string"}}},
             "required": ["path"], "additionalProperties": false})")});
   }
-  return tools;
+  return {.functions = {made.begin(), made.begin() + num}, .choice = choice};
 }
 
 // A server's model, over turns.
@@ -97,21 +99,27 @@ class Turns {
     grammar_ = *plan.grammar;
     format_ = plan.format;
     if (!compiled) return Error{compiled.error()};
-    return constraint::constrain(*compiled, {}, nullptr, plan.grammar->triggers);
+    auto stream = constraint::constrain(*compiled, {}, nullptr, plan.grammar->triggers);
+    if (stream.ok()) stream_ = *stream;
+    return stream;
   }
 
   // How much of a text the model may write.
   std::string written(const OfferedTools& tools, const std::string& text) {
     const auto stream = begin({.tools = tools});
-    if (!stream.ok()) return stream.error().message;
+    return stream.ok() ? written(text) : stream.error().message;
+  }
+  // The same in the turn that has begun.
+  std::string written(const std::string& text) const {
+    const auto stops = stream_.stops->restarted({}, {});
     const auto ids = streams_.tokenizer().encode_continuation(text);
     std::vector<TokenId> tokens;
     for (const TokenId id : *ids) {
-      const auto next = streams_.next(*stream->mask_source, tokens);
+      const auto next = streams_.next(*stream_.mask_source, tokens);
       if (!next.ok()) return next.error().message;
       if (!next->allows(id)) break;
       tokens.push_back(id);
-      if (stream->stops->push(id, true)) break;
+      if (stops->push(id, true)) break;
     }
     return streams_.text_of(tokens);
   }
@@ -152,6 +160,7 @@ class Turns {
 
   constraint::testing::Streams streams_;
   registry::ReadyModel model_{"m", {}, constraint::testing::demo(), Error{}};
+  constraint::ConstrainedStream stream_;
   Grammar grammar_;
   ReplyFormat format_;
   int num_tried_ = 0;
@@ -188,14 +197,23 @@ inline std::string call_with_a(const CallLayout& layout, const std::string& valu
   return text::write_calls(layout, {{"odd", "1", {{"a", *parse_ordered_json(value, "")}}}});
 }
 
-// How much of a call with such an argument may be written.
+// How much of a call with such an argument may be written. What was compiled last is kept.
 inline std::string written_argument(const CallLayout& layout, const std::string& schema,
                                     const std::string& value) {
-  Turns turns(layout);
-  const OfferedTools tools{.functions = {{"odd", schema_of(schema)}}};
-  std::string written = turns.written(tools, call_with_a(layout, value));
-  EXPECT_LT(turns.grammar().text.size(), std::size_t{2} << 20);
-  return written;
+  static const bool is_there = constraint::grammar_support().ok();  // and outlives them
+  EXPECT_TRUE(is_there);
+  static std::unique_ptr<Turns> turns;
+  static std::pair<CallLayout, std::string> last;
+  if (turns == nullptr || last != std::pair(layout, schema)) {
+    last = {layout, schema};
+    turns = std::make_unique<Turns>(layout);
+    const OfferedTools tools{.functions = {{"odd", schema_of(schema)}}};
+    const auto begun = turns->begin({.tools = tools});
+    EXPECT_TRUE(begun.ok()) << begun.error().message;
+    if (!begun.ok()) return {};
+    EXPECT_LT(turns->grammar().text.size(), std::size_t{2} << 20);
+  }
+  return turns->written(call_with_a(layout, value));
 }
 inline bool may_write(const CallLayout& layout, const std::string& schema,
                       const std::string& value) {
@@ -220,7 +238,5 @@ inline std::string numbered(const char* pattern, int num) {
   }
   return all;
 }
-
-// References that go round or branch, schemas of whatever size: each is written in bounded time and
 
 }  // namespace lmtp::server
