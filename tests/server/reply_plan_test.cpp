@@ -141,45 +141,6 @@ TEST(ReplyPlan, ACallThatIsCutIsNotWhole) {
   }
 }
 
-// Whether a reply that ends with this text has a call that is whole.
-bool has_whole_call(const Form& form, const std::string& text) {
-  TokenEvent token;
-  token.finish_reason = FinishReason::kStop;
-  ReplyEvents events;
-  Replies(form.reply, {.tools = some_tools()})
-      .plan()
-      .format()
-      ->read(text::mark_special(*model_tokenizer(), text), token, false, events);
-  return std::ranges::any_of(
-      events, [](const ReplyEvent& event) { return std::holds_alternative<CallEnds>(event); });
-}
-
-// As a controller may let it be written, where no grammar holds.
-TEST(ReplyPlan, ACallWhoseArgumentsAreNoJsonIsNotWhole) {
-  for (const Form& form : forms()) {
-    SCOPED_TRACE(form.name);
-    std::string one = form.written(kOne);
-    one.replace(one.rfind('3'), 1, "3x");
-    EXPECT_FALSE(has_whole_call(form, one));
-  }
-}
-
-// As a controller may let them be written, too: what stands within broken arguments is none.
-TEST(ReplyPlan, WithinArgumentsThatAreNoJsonThereIsNoCall) {
-  int num_tried = 0;
-  for (const Form& form : forms()) {
-    if (form.calls.arguments != CallLayout::Arguments::kJson || !form.opens()) continue;
-    SCOPED_TRACE(form.name);
-    const std::string one = form.written(kOne);
-    const std::size_t at = one.find('{', one.find(kOne.front().arguments.begin().key()) - 3);
-    if (at == std::string::npos) continue;
-    ++num_tried;
-    const std::string text = std::string(one).insert(at + 1, "'t': '" + one + "', ");
-    EXPECT_FALSE(has_whole_call(form, text));
-  }
-  EXPECT_GT(num_tried, 3);
-}
-
 // As DeepSeek V4 writes it.
 TEST(ReplyPlan, ALineMayBeEmptyWhereThereAreNoArguments) {
   const Calls none = {kAll.at(1)};

@@ -13,15 +13,20 @@ namespace lmtp::server {
 class ArgumentReader {
  public:
   enum class State {
-    kMore,   // they go on, as far as `held` tells
-    kDone,   // `held` begins with what follows them
-    kWrong,  // they are none
+    kMore,    // they go on, as far as `held` tells
+    kDone,    // `held` begins with what follows them
+    kBroken,  // the same, but they are none
+    kWrong,   // they are none, and it is not known where they end
   };
 
   virtual ~ArgumentReader() = default;
   // Takes from the front of `held` what is certain, and appends its JSON, which is an object once
   // it is done.
   virtual State read(std::string& held, std::string& json) = 0;
+  // While there are more: whether they are none, whatever follows.
+  virtual bool is_wrong() const { return false; }
+  // Then: whether their end can be told all the same.
+  virtual bool may_end() const { return false; }
   virtual std::unique_ptr<ArgumentReader> clone() const = 0;
 };
 

@@ -2,13 +2,15 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
-#include "argument_readers.h"
 #include "call_grammar.h"
 #include "fresh.h"
 #include "lmtp/text/stream_text.h"
+#include "marked_arguments.h"
 #include "reply_formats.h"
 
 namespace lmtp::server {
@@ -42,23 +44,6 @@ class LayoutReader final : public ReplyReader {
       stage_ = Stage::kOpening;
     }
   }
-  LayoutReader(const LayoutReader& other)
-      : known_(other.known_),
-        scanner_(other.scanner_),
-        stage_(other.stage_),
-        layout_(other.layout_),
-        function_(other.function_),
-        id_(other.id_),
-        ids_(other.ids_),
-        held_(other.held_),
-        spaces_(other.spaces_),
-        is_begun_(other.is_begun_),
-        has_text_(other.has_text_),
-        has_reasoning_(other.has_reasoning_),
-        was_marked_(other.was_marked_),
-        in_special_(other.in_special_),
-        arguments_(other.arguments_ == nullptr ? nullptr : other.arguments_->clone()) {}
-
   void read(std::string text, const TokenEvent& token, bool /*is_special*/,
             ReplyEvents& events) override {
     if (stage_ == Stage::kText) {
@@ -261,8 +246,8 @@ class LayoutReader final : public ReplyReader {
                   std::size_t num_bytes) {
     layout_ = &layout;
     const auto number = static_cast<std::size_t>(&function - known_->functions.data());
-    arguments_ =
-        make_argument_reader(layout, known_->parameters[number], known_->loose->contains(number));
+    arguments_.emplace(layout, known_->parameters[number], known_->loose->contains(number));
+    is_broken_ = false;
     function_ = function.name;
     id_ = std::move(id);
     held_.erase(0, num_bytes);
@@ -326,21 +311,32 @@ class LayoutReader final : public ReplyReader {
 
   bool read_arguments(ReplyEvents& events) {
     std::string json;
-    const auto state = arguments_->read(held_, json);
+    const auto state = arguments_->read(held_, json, ends_);
     if (!json.empty()) events.emplace_back(CallArguments{std::move(json)});
     if (state == ArgumentReader::State::kMore) return false;
     // Where no grammar holds, a model may write what is none.
     if (state == ArgumentReader::State::kWrong) return leave(events);
+    is_broken_ = state == ArgumentReader::State::kBroken;
     stage_ = Stage::kClosing;
     return true;
   }
 
   bool read_closing(ReplyEvents& events) {
-    const std::string& end = layout_->call_end;
+    std::string_view end = layout_->call_end;
+    if (is_broken_ && !closing_of(*layout_).empty()) {  // it may have other brackets
+      const std::string_view closing = closing_of(*layout_);
+      const std::size_t at = std::min(held_.find_first_not_of(kBeforeClosing), held_.size());
+      const std::string_view rest = std::string_view(held_).substr(at);
+      if (rest.size() < closing.size() && closing.starts_with(rest)) return false;
+      if (rest.starts_with(closing)) {
+        held_.erase(0, at);
+        end = closing;
+      }
+    }
     if (held_.size() < end.size() && end.starts_with(held_)) return false;
-    if (!held_.starts_with(end)) return leave(events);
+    if (!held_.starts_with(end)) return std::exchange(is_broken_, true) ? leave(events) : true;
     held_.erase(0, end.size());
-    events.emplace_back(CallEnds{});
+    if (!is_broken_) events.emplace_back(CallEnds{});
     if (!is_list(*layout_) && !known_->begins_with_call) return leave(events);
     stage_ = Stage::kBetween;
     return true;
@@ -370,9 +366,11 @@ class LayoutReader final : public ReplyReader {
   }
 
   void finish(FinishReason reason, ReplyEvents& events) {
+    ends_ = reason;
+    if (stage_ == Stage::kArguments) read_calls(events);
     // The token that closes a call may end the reply, without text of its own.
     if (stage_ == Stage::kClosing && held_.empty() && reason == FinishReason::kStop) {
-      events.emplace_back(CallEnds{});
+      if (!is_broken_) events.emplace_back(CallEnds{});
     } else if (stage_ == Stage::kText) {
       take(scanner_.finish(), events);
     }
@@ -405,7 +403,9 @@ class LayoutReader final : public ReplyReader {
   bool has_reasoning_ = false;
   bool was_marked_ = false;  // calls or reasoning have ended, and no text has followed
   bool in_special_ = false;  // what is left of a special token's text
-  std::unique_ptr<ArgumentReader> arguments_ = nullptr;
+  bool is_broken_ = false;   // the call's arguments are none
+  FinishReason ends_ = FinishReason::kNone;
+  std::optional<MarkedArguments> arguments_ = {};
 };
 
 }  // namespace
