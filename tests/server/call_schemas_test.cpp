@@ -7,6 +7,7 @@
 
 #include "generation/call_grammar.h"
 #include "generation/schema_reading.h"
+#include "generation/tool_schema.h"
 #include "turns.h"
 
 namespace lmtp::server {
@@ -91,6 +92,30 @@ TEST(CallSchemas, ManyLargeSchemasShareABudget) {
   tools.functions.insert(tools.functions.begin(), 25, {"large", large});
   EXPECT_EQ(make_call_grammar(layout, tools, nullptr).unkept, "last");
   EXPECT_TRUE(make_call_grammar(layout, many_tools(kMany), nullptr).cut.empty());
+}
+
+// In JSON as well, where a grammar has the schema as it is.
+TEST(CallSchemas, ListsOfValuesCountInEachForm) {
+  const auto with_list = [](std::size_t num_bytes) {
+    return schema_of(with_a(
+        R"({"type": "array", "items": {"enum": ["y", ")" + std::string(num_bytes, 'x') + R"("]}})",
+        ""));
+  };
+  constexpr std::size_t kMegabyte = std::size_t{1} << 20U;
+  for (const CallLayout& layout :
+       {hermes_layout(), coder_layout(), python_layout(), gemma_layout()}) {
+    OfferedTools tools{.functions = {{"odd", with_list(kMegabyte)}, {"other", with_list(99)}}};
+    const auto write = [&] { return make_call_grammar({.calls = {layout}}, tools, nullptr); };
+    const CallGrammar written = write();
+    EXPECT_EQ(written.cut, std::vector<std::string>{"odd"});
+    EXPECT_LT(written.grammar.text.size(), 10'000U);
+    EXPECT_NE(written.grammar.text.find(std::string(99, 'x')), std::string::npos);
+    tools.functions.front().is_strict = true;
+    EXPECT_EQ(write().unkept, "odd");
+  }
+  SchemaBudget budget{.num_schemas = 20};  // of all functions
+  const std::string listed = with_list(999);
+  for (const bool is_there : {true, true, false}) EXPECT_EQ(is_within(listed, budget), is_there);
 }
 
 // A text that would be read as another value, or as the form's own, is not written.

@@ -12,6 +12,7 @@
 #include "lmtp/base/json.h"
 #include "lmtp/constraint/schema_forms.h"
 #include "lmtp/text/stream_text.h"
+#include "tool_schema.h"
 
 namespace lmtp::server {
 namespace {
@@ -122,7 +123,10 @@ std::string CallWriter::branches(std::span<const Named> named, std::size_t at) {
 
 std::string CallWriter::arguments(const Layout& layout, const OfferedFunction& function) {
   if (layout.arguments == Arguments::kJson) {
-    return rules_.rule(lark_json(function.is_loose ? any_object() : function.parameters));
+    const bool is_any = function.is_loose || !is_within(function.parameters, rules_.budget());
+    if (is_any && function.is_strict) written_.unkept = function.name;
+    if (is_any && !function.is_strict && !function.is_loose) written_.cut.push_back(function.name);
+    return rules_.rule(lark_json(is_any ? any_object() : function.parameters));
   }
   const std::string id = std::to_string(&layout - layout_.calls.data());
   ArgumentRules written = argument_rules(rules_, layout, id, function);

@@ -379,6 +379,16 @@ std::vector<const OrderedJson*> ToolSchema::listed(const Alternative& alternativ
   return values;
 }
 
+void ToolSchema::count(const OrderedJson& value) {
+  std::size_t num_bytes = 0;
+  for (const OrderedJson& inner : value) {
+    const auto* const text = inner.get_ptr<const std::string*>();
+    if (text != nullptr) num_bytes += text->size();
+    if (inner.is_structured() && !is_used_up()) count(inner);
+  }
+  charge(1 + value.size() / kSchemaValues + num_bytes / kSchemaBytes);
+}
+
 std::string ToolSchema::standalone(const Alternative& alternative) {
   if (!charge(1)) return {};
   Copying copying(parts_);
@@ -406,6 +416,17 @@ std::string ToolSchema::standalone(const Alternative& alternative) {
   if (copying.is_lost) loosen();
   std::string text = copying.is_lost ? std::string() : alone.dump();
   return charge(text.size() / kSchemaBytes) ? text : std::string();
+}
+
+bool is_within(const std::string& parameters, SchemaBudget& budget) {
+  if (budget.is_used_up()) return false;
+  if (parameters.size() <= kSchemasMax) {  // of which each has two brackets
+    budget.num_schemas -= std::min(budget.num_schemas, 1 + parameters.size() / kSchemaBytes);
+    return true;
+  }
+  ToolSchema schema(parameters, budget);
+  schema.count(schema.root());
+  return !schema.is_used_up();
 }
 
 bool are_too_many(const std::vector<Member>& members) {

@@ -82,6 +82,9 @@ class ToolSchema {
   // JSON Schema with all that it refers to, and with fixed spaces. Empty: it cannot be had.
   std::string standalone(const Alternative& alternative);
 
+  // Counts all that is in it.
+  void count(const OrderedJson& value);
+
   // More values are let through than the function's schema has.
   void loosen() { is_kept_ = false; }
   bool is_kept() const { return is_kept_; }
@@ -106,6 +109,10 @@ class ToolSchema {
   int num_left_;  // schemas that may be looked at
   bool is_kept_ = true;
 };
+
+// Whether a grammar may have all of these parameters as JSON Schema: they are counted as they would
+// be elsewhere, the values that they list, too.
+bool is_within(const std::string& parameters, SchemaBudget& budget);
 
 // Whether more members may be left out than a grammar can follow.
 bool are_too_many(const std::vector<Member>& members);
