@@ -219,6 +219,8 @@ TEST_F(ChatTemplateTest, MessagesTakeTheFormThatTheTemplateReads) {
                     "{% endfor %}",
                     call),
             "x=1");
+  const Chat nothing = {.messages = R"([{"role": "tool", "content": null}])"};
+  EXPECT_EQ(text_of("{{ '[' + messages[0].content + ']' }}", nothing), "[]");
 }
 
 TEST_F(ChatTemplateTest, WrongMessagesAreNamed) {

@@ -53,8 +53,10 @@ void check_parts(const std::string& where, const Sequence& parts) {
 void fit_content(const std::string& where, Dict& message, const MessageForms& forms) {
   const Value* content = message.find("content");
   if (content == nullptr || jinja::is<jinja::None>(*content)) {
-    // Of an answer that has calls alone.
-    if (!forms.no_content && message.find("tool_calls") != nullptr) {
+    // Of an answer that has calls alone, or of a tool that gave nothing.
+    const jinja::Text* const role = text_in(message.find("role"));
+    const bool is_result = role != nullptr && *role == U"tool";
+    if (is_result || (!forms.no_content && message.find("tool_calls") != nullptr)) {
       message.set("content", jinja::make_text(std::string_view()));
     }
     return;
