@@ -48,6 +48,11 @@ class GrammarMasks : public MaskSource {
     return done;
   }
 
+  std::size_t num_free(std::span<const TokenId> generated,
+                       std::span<const TokenId> drafts) const override {
+    return walks_ == nullptr ? 0 : walks_->num_free(generated, drafts);
+  }
+
   std::shared_ptr<const MaskSource> forked() const override {
     return std::make_shared<GrammarMasks>(vocabulary_, matchers_, copied(walks_), end_ids_,
                                           forces_);
@@ -112,10 +117,7 @@ Result<void> GrammarMasks::compute_at(const Place& place, std::span<const TokenI
     return done;
   }
   if (has_others) allow(place.also, next);
-  const bool is_early = place.counts && place.num_counted < walks_->triggers().min_tokens;
-  // What is asked for comes after the reasoning.
-  const bool is_before = !place.counts && matchers_ != nullptr && !walks_->waits_for_openings();
-  if (is_early || is_before) withhold_ends(next);
+  if (walks_->withholds_ends(place)) withhold_ends(next);
   return {};
 }
 

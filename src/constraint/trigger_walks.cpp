@@ -185,8 +185,8 @@ void TriggerWalks::push(TokenId token, Walk& walk) const {
   count(was_reasoning, walk);
 }
 
-Place TriggerWalks::at(std::span<const TokenId> generated) {
-  const std::lock_guard lock(mutex_);
+// With the mutex held.
+TriggerWalks::Walk& TriggerWalks::walk_to(std::span<const TokenId> generated) {
   auto found = std::ranges::find_if(walks_, [&](const Walk& walk) {
     return walk.tokens.size() <= generated.size() &&
            std::ranges::equal(walk.tokens, generated.first(walk.tokens.size()));
@@ -199,7 +199,35 @@ Place TriggerWalks::at(std::span<const TokenId> generated) {
   }
   Walk& walk = walks_.front();
   for (const TokenId token : generated.subspan(walk.tokens.size())) push(token, walk);
-  return walk.place;
+  return walk;
+}
+
+Place TriggerWalks::at(std::span<const TokenId> generated) {
+  const std::lock_guard lock(mutex_);
+  return walk_to(generated).place;
+}
+
+bool TriggerWalks::withholds_ends(const Place& place) const {
+  if (place.counts) return place.num_counted < triggers().min_tokens;
+  return matchers_ != nullptr && !waits_for_openings();  // what is asked for comes afterwards
+}
+
+std::size_t TriggerWalks::num_free(std::span<const TokenId> generated,
+                                   std::span<const TokenId> drafts) {
+  const auto is_free = [&](const Walk& walk) {
+    return walk.place.is_free && walk.place.only == kNoToken && !withholds_ends(walk.place);
+  };
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return 0;
+  Walk& walk = walk_to(generated);
+  if (!is_free(walk)) return 0;
+  Walk ahead = walk;  // refused drafts are no part of the stream
+  std::size_t num = 0;
+  for (; num < drafts.size(); ++num) {
+    push(drafts[num], ahead);
+    if (!is_free(ahead)) break;
+  }
+  return num;
 }
 
 }  // namespace lmtp::constraint

@@ -49,6 +49,10 @@ class TriggerWalks {
   ~TriggerWalks() = default;
 
   Place at(std::span<const TokenId> generated);
+  // MaskSource's; 0 as well while another thread is at it.
+  std::size_t num_free(std::span<const TokenId> generated, std::span<const TokenId> drafts);
+  // Whether the stream must not end here.
+  bool withholds_ends(const Place& place) const;
   const GrammarTriggers& triggers() const { return *triggers_; }
   // Else the grammar is of all after the reasoning.
   bool waits_for_openings() const;
@@ -64,6 +68,7 @@ class TriggerWalks {
   using Parts = std::vector<text::ReplyScanner::Part>;
 
   Walk begin() const;
+  Walk& walk_to(std::span<const TokenId> generated);
   void push(TokenId token, Walk& walk) const;
   void follow_grammar(Walk& walk) const;
   void await_opening(Parts parts, Walk& walk) const;

@@ -15,11 +15,12 @@ namespace {
 
 using scheduler::RowMask;
 
-// The sequence of a row that needs a mask, or null.
+// The sequence of a row that needs a mask, or null. One that has drafts may draw anything.
 const scheduler::Sequence* masked(const scheduler::StepPlan& plan, std::size_t row,
                                   const scheduler::Scheduler& scheduler) {
   const scheduler::Sequence* sequence = scheduler.sequence_of(plan, row);
-  const bool wants = sequence != nullptr && sequence->mask_source != nullptr;
+  const bool wants =
+      sequence != nullptr && sequence->mask_source != nullptr && plan.rows[row].num_drafts == 0;
   return wants && plan.rows[row].draws() ? sequence : nullptr;
 }
 

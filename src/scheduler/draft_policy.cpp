@@ -36,7 +36,7 @@ int DraftPolicy::room(const StepPlan& plan) const {
 int DraftPolicy::append(const Sequence& sequence, int room, std::int64_t step,
                         const cache::PrefixCache& prefixes, std::vector<TokenId>& drafts) const {
   const bool is_eager = options_.debug.eager_drafts;
-  if (sequence.mask_source != nullptr || sequence.is_controlled || sequence.is_end_withheld ||
+  if (sequence.is_controlled || sequence.is_end_withheld ||
       (!is_eager && step < sequence.drafts_from)) {
     return 0;
   }
@@ -56,6 +56,12 @@ int DraftPolicy::append(const Sequence& sequence, int room, std::int64_t step,
     for (std::size_t i = 0; i < most && !repeated.empty(); ++i) {
       drafts.push_back(repeated[i % repeated.size()]);
     }
+  }
+  if (sequence.mask_source != nullptr && drafts.size() > before) {
+    const auto first = static_cast<std::size_t>(sequence.num_prompt - sequence.num_resumed);
+    const std::size_t num_free =
+        sequence.mask_source->num_free(tokens.subspan(first), std::span(drafts).subspan(before));
+    drafts.resize(before + num_free);
   }
   return static_cast<int>(drafts.size() - before);
 }

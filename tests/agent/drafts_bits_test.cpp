@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -67,6 +70,40 @@ TEST_P(DraftsBitsTest, AndInASmallCache) {
   const auto engine = make_drafting(4, testing::kContext / kBlockSize + 2);
   expect_equal(run(*engine, requests), wanted);
   EXPECT_GT(engine->stats().num_preemptions, 0);
+  EXPECT_GT(engine->stats().num_accepted_drafts, 0);
+}
+
+// As the reply of a chat with tools is: free at first, and then under a grammar.
+class FreeUpTo : public MaskSource {
+ public:
+  explicit FreeUpTo(std::size_t num) : num_(num) {}
+  Result<void> compute(std::span<const TokenId> /*before*/, std::span<const TokenId> generated,
+                       NextTokens& next) const override {
+    const std::uint32_t word = generated.size() < num_ ? ~std::uint32_t{0} : 0x5A5AA5A5U;
+    std::ranges::fill(next.words, word);
+    return {};
+  }
+  std::size_t num_free(std::span<const TokenId> generated,
+                       std::span<const TokenId> drafts) const override {
+    const std::size_t last = std::min(generated.size() + drafts.size(), num_ - 1);
+    return last - std::min(last, generated.size());
+  }
+  std::shared_ptr<const MaskSource> forked() const override {
+    return std::make_shared<FreeUpTo>(num_);
+  }
+
+ private:
+  const std::size_t num_;
+};
+
+TEST_P(DraftsBitsTest, AStreamThatIsFreeUpToItsGrammarHasItsBits) {
+  std::vector<Request> requests = make_requests(0, 6);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].mask_source = std::make_shared<FreeUpTo>(8 + i);
+  }
+  const auto wanted = run_alone(*make_engine(), requests);
+  const auto engine = make_drafting(5);
+  for (int turn = 0; turn < 2; ++turn) expect_equal(run(*engine, requests), wanted);
   EXPECT_GT(engine->stats().num_accepted_drafts, 0);
 }
 

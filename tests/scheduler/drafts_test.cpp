@@ -252,6 +252,43 @@ TEST_F(DraftsTest, NoneIsPreemptedForThem) {
   EXPECT_GT(driver->scheduler().counters().num_accepted_drafts, 100);
 }
 
+// As the reply of a chat with tools is, up to a call.
+TEST_F(DraftsTest, AStreamWithMasksHasThemWhereTheseAllowAnything) {
+  static constexpr std::size_t kFree = 100;  // tokens
+  class FreeAtFirst : public MaskSource {
+   public:
+    Result<void> compute(std::span<const TokenId> /*before*/,
+                         std::span<const TokenId> /*generated*/,
+                         NextTokens& /*next*/) const override {
+      return {};
+    }
+    std::size_t num_free(std::span<const TokenId> generated,
+                         std::span<const TokenId> drafts) const override {
+      const std::size_t last = std::min(generated.size() + drafts.size(), kFree - 1);
+      return last - std::min(last, generated.size());
+    }
+    std::shared_ptr<const MaskSource> forked() const override { return nullptr; }
+  };
+  const auto driver = make_driver(1);
+  auto sequence = std::make_unique<Sequence>();
+  sequence->key = {1, 1};
+  sequence->tokens = {0, 0, 0, 0, 0};
+  sequence->num_prompt = 5;
+  sequence->num_resumed = 2;  // these count as generated
+  sequence->params.max_tokens = 200;
+  sequence->mask_source = std::make_shared<FreeAtFirst>();
+  driver->add(std::move(sequence));
+  while (driver->step()) {
+    for (const PlanRow& row : driver->last_plan().rows) {
+      const int last = row.first_position + row.num_tokens;  // the position of what is drawn
+      EXPECT_TRUE(row.num_drafts == 0 || last < 3 + static_cast<int>(kFree)) << last;
+    }
+  }
+  EXPECT_EQ(driver->outcome({1, 1}).tokens.size(), 200U);
+  EXPECT_GT(driver->scheduler().counters().num_accepted_drafts, 30);
+  EXPECT_EQ(driver->scheduler().counters().num_refused_drafts, 0);
+}
+
 TEST_F(DraftsTest, StreamsWhoseTokensOthersDecideHaveNone) {
   class AnyToken : public MaskSource {
    public:

@@ -75,6 +75,37 @@ TEST(ReplyContent, ReasoningThatIsLongEnoughIsClosed) {
   EXPECT_EQ(end, thoughts.size()) << text;
 }
 
+// Where drafts may come is where nothing is masked.
+TEST(ReplyContent, ItIsKnownHowFarAnythingMayFollow) {
+  const std::string call = text::write_calls(hermes(), kOne);
+  const std::string text = "<think>\nI look.</think> See:\n```\n" + call + "\n```\n" + call + " ok";
+  for (const bool has_tools : {true, false}) {
+    ReplyWishes wishes{.reasoning_tokens_max = 9, .min_tokens = 2};
+    if (has_tools) wishes.tools = some_tools();
+    Replies replies({.calls = {hermes()}, .reasoning = kThink}, wishes);
+    const auto stream = replies.stream();
+    ASSERT_TRUE(stream.ok());
+    const std::vector<TokenId> tokens = *replies.streams().tokenizer().encode_continuation(text);
+    const std::span<const TokenId> all(tokens);
+    std::vector<bool> is_free;
+    for (std::size_t at = 0; at <= all.size(); ++at) {
+      const auto next = replies.streams().next(*stream->mask_source, all.first(at));
+      is_free.push_back(next.ok() && std::ranges::count(next->words, ~0U) ==
+                                         static_cast<std::ptrdiff_t>(next->words.size()));
+    }
+    for (std::size_t at = 0; at < all.size(); ++at) {
+      const auto end =
+          std::find(is_free.begin() + static_cast<std::ptrdiff_t>(at), is_free.end(), false);
+      const std::ptrdiff_t num = end - is_free.begin() - static_cast<std::ptrdiff_t>(at);
+      EXPECT_EQ(stream->mask_source->num_free(all.first(at), all.subspan(at)),
+                static_cast<std::size_t>(std::max<std::ptrdiff_t>(num - 1, 0)))
+          << at;
+    }
+    EXPECT_GT(std::ranges::count(is_free, true), 20);
+    EXPECT_GT(std::ranges::count(is_free, false), has_tools ? 20 : 2);
+  }
+}
+
 TEST(ReplyContent, MinTokensCountAfterReasoning) {
   Replies replies({.reasoning = kThink}, {.min_tokens = 3}, "<think>\n");
   EXPECT_TRUE(replies.plan().counts_min_tokens);

@@ -1,6 +1,7 @@
 // MaskSource: what may follow a stream's tokens, where that depends on those before.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,6 +42,14 @@ class MaskSource {
   virtual bool begin(std::span<const TokenId> /*before*/, std::span<const TokenId> /*generated*/,
                      NextTokens& /*next*/, const Done& /*done*/) const {
     return false;
+  }
+
+  // How many of `drafts`, which may follow `generated`, come where anything may: before the first
+  // of them and after each of so many, compute() would allow every token and force none. On the
+  // engine's thread; must not block.
+  virtual std::size_t num_free(std::span<const TokenId> /*generated*/,
+                               std::span<const TokenId> /*drafts*/) const {
+    return 0;
   }
 
   // Whether an answer is a function of the arguments alone: it is then used again where a stream

@@ -24,8 +24,9 @@ class DraftPolicy {
 
   // The number of drafts that a plan may have besides those it has.
   int room(const StepPlan& plan) const;
-  // Appends drafts for a row that draws, at most `room`, and returns how many. 0 where masks, a
-  // controller or min_tokens decide by each token what may come, or nothing is found.
+  // Appends drafts for a row that draws, at most `room`, and returns how many. 0 where a controller
+  // or min_tokens decide by each token what may come, or nothing is found; with a mask those alone
+  // that come where it allows anything.
   // REQUIRES: room >= 1; `step` is the number of the plan.
   int append(const Sequence& sequence, int room, std::int64_t step,
              const cache::PrefixCache& prefixes, std::vector<TokenId>& drafts) const;

@@ -88,7 +88,8 @@ struct PlanRow {
   int num_logits = 0;
   int num_scored = 0;  // 0 where num_logits is
   // The last num_drafts of these tokens are not the sequence's: StepPlan::drafts guesses that they
-  // will be drawn. num_logits - num_scored is one more, or 0 or 1 where there are none.
+  // will be drawn. num_logits - num_scored is one more, or 0 or 1 where there are none. A
+  // sequence's MaskSource allows anything before and after each of them: the row needs no mask.
   int num_drafts = 0;
   // In a plan made ahead: the row of the plan before it that samples this row's one input token,
   // which is not known yet; else -1.
