@@ -14,10 +14,11 @@ Turn::~Turn() {
       deliver_now(*delivery.sink, std::span(delivery.events));
       return {};
     });
-    if (!delivered) {
+    if (delivered) continue;
+    guarded_twice([&] {
       log::error("events of connection " + std::to_string(delivery.connection) +
                  " are lost: " + delivered.error().message);
-    }
+    });
   }
 }
 

@@ -135,11 +135,7 @@ std::vector<StreamKey> ControlledStreams::family(const StreamKey& key) const {
 void ControlledStreams::forget(const StreamKey& key) noexcept {
   const auto at = streams_.find(key);
   if (at == streams_.end()) return;
-  const auto free = [&stream = at->second]() -> Result<void> {
-    stream.runtime->free(stream.id);
-    return {};
-  };
-  if (!guarded(free)) (void)guarded(free);
+  guarded_twice([&stream = at->second] { stream.runtime->free(stream.id); });
   streams_.erase(at);
 }
 
@@ -267,26 +263,33 @@ std::optional<Error> ControlledStreams::fork(const StreamKey& key, std::size_t c
   }
   std::vector<aici::Sequence> ids;
   std::optional<Error> failed;
-  for (std::size_t i = 0; i < count; ++i) {
-    StreamKey child = key;
-    child.sample = (*parent.num_samples)++;
-    const auto forked = scheduler.fork(key, child);
-    if (!forked) {
-      host_.leave_room(key, count - i);
-      failed = forked.error();
-      break;
+  StreamKey child = key;
+  try {
+    while (children.size() < count) {
+      child.sample = (*parent.num_samples)++;
+      const auto forked = scheduler.fork(key, child);
+      if (!forked) {
+        failed = forked.error();
+        break;
+      }
+      const auto source =
+          std::static_pointer_cast<const Source>(scheduler.sequence(child)->mask_source);
+      streams_[child] = {.runtime = parent.runtime,
+                         .id = source->id,
+                         .source = source,
+                         .num_samples = parent.num_samples,
+                         .num_choices = parent.num_choices};
+      ids.push_back(source->id);
+      children.reserve(count);
+      host_.begin_fork(key, child, *forked);
+      children.push_back(child);
     }
-    const auto source =
-        std::static_pointer_cast<const Source>(scheduler.sequence(child)->mask_source);
-    streams_[child] = {.runtime = parent.runtime,
-                       .id = source->id,
-                       .source = source,
-                       .num_samples = parent.num_samples,
-                       .num_choices = parent.num_choices};
-    ids.push_back(source->id);
-    children.push_back(child);
-    host_.begin_fork(key, child, *forked);
+  } catch (...) {  // this one has not begun, and its runtime does not know it
+    streams_.erase(child);
+    host_.leave_room(key, count - children.size());
+    throw;
   }
+  if (failed) host_.leave_room(key, count - children.size());
   if (!ids.empty()) parent.runtime->fork(parent.id, std::move(ids));
   return failed;
 }

@@ -203,34 +203,27 @@ std::vector<Request> Engine::Impl::close() {
   publish();
   inbox->queue.close();
   // Where memory runs out here, nobody starts over.
-  const auto try_twice = [](const auto& call) {
-    const auto tried = [&]() -> Result<void> {
-      call();
-      return {};
-    };
-    if (!guarded(tried)) (void)guarded(tried);
-  };
   std::vector<Request> unanswered;
   std::vector<EngineCommand> commands;
-  try_twice([&] { commands = inbox->queue.drain(); });
-  try_twice([&] { unanswered.reserve(commands.size()); });
+  guarded_twice([&] { commands = inbox->queue.drain(); });
+  guarded_twice([&] { unanswered.reserve(commands.size()); });
   for (EngineCommand& command : commands) {
     if (auto* request = std::get_if<Request>(&command)) {
       if (lost && !stop_at && on_lost) {
         unanswered.push_back(std::move(*request));
       } else {
-        try_twice([&] { refuse(*request, shutting_down()); });
+        guarded_twice([&] { refuse(*request, shutting_down()); });
       }
     } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
       std::erase_if(unanswered, [&](const Request& waiting) {
         if (waiting.key != cancel->key) return false;
-        try_twice([&] { refuse(waiting, cancel->reason); });
+        guarded_twice([&] { refuse(waiting, cancel->reason); });
         return true;
       });
     }
   }
-  try_twice([&] { deliver(); });
-  if (!outbox.empty()) try_twice([&] { deliver(); });  // what could not be delivered, once more
+  guarded_twice([&] { deliver(); });
+  if (!outbox.empty()) guarded_twice([&] { deliver(); });  // what could not be delivered, once more
   return unanswered;
 }
 

@@ -39,7 +39,9 @@ void Engine::Impl::apply_one(EngineCommand& command) {
   if (applied) return;
   auto* request = std::get_if<Request>(&command);
   if (request != nullptr && request->sink != nullptr && !streams.contains(request->key)) {
-    refuse(*request, Error{ErrorCode::kInternal, "internal: " + applied.error().message});
+    guarded_twice([&] {
+      refuse(*request, Error{ErrorCode::kInternal, "internal: " + applied.error().message});
+    });
   }
   start_over(applied.error().message);
 }
@@ -142,12 +144,19 @@ void Engine::Impl::begin_fork(const StreamKey& parent, const StreamKey& child,
                               const ForkBegun& begun) {
   const Stream& forked = streams.at(parent);
   const auto sink = forked.sink;
-  outbox.add(child.connection, sink,
-             SampleForked{child.stream, child.sample, parent.sample, begun.num_shared,
-                          begun.num_backtracked});
-  const auto fork = streams.emplace(child, Stream{sink, StreamRecord(forked.record, child),
-                                                  forked.wants_notices, forked.has_gap});
-  if (trace.is_on()) trace_fork(child, fork.first->second);
+  const auto fork = streams
+                        .emplace(child, Stream{sink, StreamRecord(forked.record, child),
+                                               forked.wants_notices, forked.has_gap})
+                        .first;
+  try {
+    outbox.add(child.connection, sink,
+               SampleForked{child.stream, child.sample, parent.sample, begun.num_shared,
+                            begun.num_backtracked});
+  } catch (...) {
+    streams.erase(fork);  // of which nobody knows, so that it can have no end
+    throw;
+  }
+  if (trace.is_on()) trace_fork(child, fork->second);
 }
 
 void Engine::Impl::trace_fork(const StreamKey& key, Stream& stream) {

@@ -22,13 +22,14 @@ void Engine::Impl::queue_error(StreamKey key, const std::shared_ptr<EventSink>& 
 
 // For a request that has no stream yet.
 void Engine::Impl::refuse(const Request& request, const Error& error) {
-  StreamRecord(request).failed(metrics, error.code);
+  const StreamRecord record(request);
   queue_error(request.key, request.sink, error);
+  record.failed(metrics, error.code);
 }
 
 void Engine::Impl::end_with_error(Streams::iterator at, const Error& error) {
-  at->second.record.failed(metrics, error.code);
   queue_error(at->first, at->second.sink, error);
+  at->second.record.failed(metrics, error.code);
   end_stream(at, error_kind(error.code).name);
 }
 
@@ -105,10 +106,9 @@ void Engine::Impl::give_token(Stream& stream, const StreamKey& key, TokenEvent&&
   }
   if (stream.has_gap) return;
   if (trace.is_on() && token.token != kNoToken) trace.token(stream.trace);
-  if (token.finish_reason != FinishReason::kNone) {
-    stream.record.finished(metrics, token.finish_reason);
-  }
+  const FinishReason reason = token.finish_reason;
   outbox.add(key.connection, stream.sink, std::move(token));
+  if (reason != FinishReason::kNone) stream.record.finished(metrics, reason);
 }
 
 // The counters first. A step may be under way, so streams of a connection whose events could

@@ -107,10 +107,9 @@ void Outbox::make(Delivery& delivery) {
   delivery.failed = true;
   failed_.push_back(delivery.connection);
   // For the line there may be no memory either.
-  (void)guarded([&]() -> Result<void> {
+  guarded_twice([&] {
     log::error("connection " + std::to_string(delivery.connection) +
                ": events are lost: " + done.error().message);
-    return {};
   });
 }
 

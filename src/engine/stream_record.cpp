@@ -34,13 +34,10 @@ std::string name_of(RequestKind kind) {
 
 void log_refused(const Request& request, ErrorCode cause) noexcept {
   if (!log::enabled(log::Level::kInfo)) return;
-  (void)guarded([&]() -> Result<void> {
-    StreamRecord(request).log_failed(cause);
-    return {};
-  });
+  guarded_twice([&] { StreamRecord(request).log_failed(cause); });
 }
 
-void StreamRecord::finished(EngineMetrics& metrics, FinishReason reason) const {
+void StreamRecord::finished(EngineMetrics& metrics, FinishReason reason) const noexcept {
   metrics.num_finished[static_cast<std::size_t>(reason)].add(1);
   if (num_tokens_ == 0) {  // its controller has ended it before a token
     return log(kFinishNames[static_cast<std::size_t>(reason)]);
@@ -57,15 +54,20 @@ void StreamRecord::finished(EngineMetrics& metrics, FinishReason reason) const {
   log(kFinishNames[static_cast<std::size_t>(reason)]);
 }
 
-void StreamRecord::failed(EngineMetrics& metrics, ErrorCode code) const {
+void StreamRecord::failed(EngineMetrics& metrics, ErrorCode code) const noexcept {
   metrics.num_failed[static_cast<std::size_t>(code)].add(1);
   log_failed(code);
 }
 
-void StreamRecord::log_failed(ErrorCode code) const { log(error_kind(code).name); }
+void StreamRecord::log_failed(ErrorCode code) const noexcept { log(error_kind(code).name); }
 
-void StreamRecord::log(std::string_view outcome) const {
+// The end is counted and told: nothing may fail any more.
+void StreamRecord::log(std::string_view outcome) const noexcept {
   if (!log::enabled(log::Level::kInfo)) return;
+  guarded_twice([&] { write_line(outcome); });
+}
+
+void StreamRecord::write_line(std::string_view outcome) const {
   std::string line =
       "request " + std::to_string(key_.connection) + "/" + std::to_string(key_.stream);
   if (caller_ != nullptr) {

@@ -49,6 +49,15 @@ void expect_whole_or_failed(const Sent& sent, int failing) {
       << failing;
 }
 
+// Each request is counted once, by how it has ended.
+std::int64_t num_counted(const Engine& engine) {
+  const EngineStats stats = engine.stats();
+  std::uint64_t sum = 0;
+  for (const auto& finished : stats.metrics.num_finished) sum += finished.value();
+  for (const auto& failed : stats.metrics.num_failed) sum += failed.value();
+  return static_cast<std::int64_t>(sum);
+}
+
 // Whether there was an allocation that could fail.
 bool run_with_failing(int failing, bool ahead) {
   const auto first = std::make_shared<PostingSink>();
@@ -93,6 +102,7 @@ bool run_with_failing(int failing, bool ahead) {
   }
   EXPECT_GE(running.stats().num_generated_tokens, num_told) << "counters begin anew: " << failing;
   running.stop(0);
+  EXPECT_EQ(num_counted(running), 6) << failing;
   return failed || num_steps < 6;
 }
 

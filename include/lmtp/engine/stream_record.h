@@ -66,14 +66,15 @@ class StreamRecord {
     return ends ? num_prompt_ : -1;
   }
 
-  // The end of the stream, one of the two. It is a line of the log.
-  void finished(EngineMetrics& metrics, FinishReason reason) const;
-  void failed(EngineMetrics& metrics, ErrorCode code) const;
+  // The end of the stream, one of the two. It is a line of the log, where there is memory for it.
+  void finished(EngineMetrics& metrics, FinishReason reason) const noexcept;
+  void failed(EngineMetrics& metrics, ErrorCode code) const noexcept;
   // The line of the log alone.
-  void log_failed(ErrorCode code) const;
+  void log_failed(ErrorCode code) const noexcept;
 
  private:
-  void log(std::string_view outcome) const;
+  void log(std::string_view outcome) const noexcept;
+  void write_line(std::string_view outcome) const;
 
   StreamKey key_;
   std::string model_;

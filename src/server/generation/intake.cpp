@@ -37,13 +37,7 @@ registry::ReadyModel no_model() {
 
 // Tells a connection, from another thread, that what it waits for is done.
 void tell_ready(EventSink& sink, const ModelReady& event) {
-  for (int attempt = 0; attempt < 2; ++attempt) {  // the second where there was no memory
-    const Result<void> delivered = guarded([&]() -> Result<void> {
-      deliver_now(sink, event);
-      return {};
-    });
-    if (delivered) return;
-  }
+  guarded_twice([&] { deliver_now(sink, event); });
 }
 
 // Whether the model takes grammars; the error says why it does not.
