@@ -32,6 +32,11 @@ Error not_running(const StreamKey& key, const Directory& directory) {
                                    " is not live; allowed are streams that run"};
 }
 
+// An engine that takes no edit while the server runs on has lost its device, and has no streams.
+Error edit_refused(const Error& error, const StreamKey& key, const Directory& directory) {
+  return error.code == ErrorCode::kStopping ? not_running(key, directory) : error;
+}
+
 }  // namespace
 
 struct Registry::Impl {
@@ -132,13 +137,16 @@ Result<std::shared_ptr<StreamCanceller>> Registry::Impl::submit_forks(std::vecto
   });
   if (taken) return std::shared_ptr<StreamCanceller>(entry->route);
   if (num_begun > 0) account->ended(num_begun);
-  return taken.error();
+  return edit_refused(taken.error(), forks.front().fork->key, *directory.get());
 }
 
 Result<void> Registry::backtrack(const std::string& model, Backtrack command) {
   const auto entry = impl_->ready_entry(model);
   if (entry == nullptr) return not_running(command.key, *impl_->directory.get());
-  return entry->route->engine().backtrack(std::move(command));
+  const StreamKey key = command.key;
+  const Result<void> taken = entry->route->engine().backtrack(std::move(command));
+  if (taken) return {};
+  return edit_refused(taken.error(), key, *impl_->directory.get());
 }
 
 // As text where the model has a tokenizer now, else as token ids.
