@@ -179,9 +179,13 @@ std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
   return masks_;
 }
 
+// Where memory ran out as a later step began, the masks are of that one, or of none: the engine
+// starts over, and takes nothing of the result.
 void MaskPool::add_forced(scheduler::StepResult& result) const {
+  if (masks_.size() > std::min(result.rows.size(), of_row_.size())) return;
   for (std::size_t i = 0; i < masks_.size(); ++i) {
-    if (masks_[i].state == RowMask::State::kReady) result.rows[i].forced = of_row_[i]->next.forced;
+    const bool is_ready = masks_[i].state == RowMask::State::kReady && of_row_[i] != nullptr;
+    if (is_ready) result.rows[i].forced = of_row_[i]->next.forced;
   }
 }
 
