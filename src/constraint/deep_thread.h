@@ -12,15 +12,20 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/runtime.h"
 
 namespace lmtp::constraint {
 
-// Owner: one thread, which joins or detaches it.
+// Owner: one thread, which joins or detaches it. In a simulation the stack is as any thread's.
 class DeepThread {
  public:
   // REQUIRES: !joinable(). The stack takes memory as far as it is used, but all of its addresses:
   // the error, kOverloaded, is that of a machine that gives no thread or no such stack.
   Result<void> start(std::size_t stack_bytes, std::function<void()> run) {
+    if (runtime::is_simulated()) {
+      simulated_ = runtime::Thread(std::move(run));
+      return {};
+    }
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);
     LMTP_CHECK(error == 0, error);
@@ -41,14 +46,19 @@ class DeepThread {
     return {};
   }
 
-  bool joinable() const { return joinable_; }
-  bool is_current() const { return joinable_ && pthread_equal(thread_, pthread_self()) != 0; }
+  bool joinable() const { return joinable_ || simulated_.joinable(); }
+  bool is_current() const {
+    if (simulated_.joinable()) return simulated_.is_current();
+    return joinable_ && pthread_equal(thread_, pthread_self()) != 0;
+  }
   void join() {
+    if (simulated_.joinable()) return simulated_.join();
     const int error = pthread_join(thread_, nullptr);
     LMTP_CHECK(error == 0, error);
     joinable_ = false;
   }
   void detach() {
+    if (simulated_.joinable()) return simulated_.detach();
     const int error = pthread_detach(thread_);
     LMTP_CHECK(error == 0, error);
     joinable_ = false;
@@ -63,6 +73,7 @@ class DeepThread {
 
   pthread_t thread_ = {};
   bool joinable_ = false;
+  runtime::Thread simulated_;  // in its place
 };
 
 }  // namespace lmtp::constraint

@@ -1,7 +1,6 @@
 #include "lmtp/constraint/grammar_compiler.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,6 +16,7 @@
 #include "grammar_text.h"
 #include "llguidance_library.h"
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/turn_queue.h"
 #include "matcher.h"
 #include "vocabulary.h"
@@ -24,7 +24,7 @@
 namespace lmtp::constraint {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = runtime::Clock;
 using Compiled = GrammarCompiler::Compiled;
 
 // For chains of as many terminals as a grammar has room for.
@@ -110,7 +110,7 @@ struct GrammarCompiler::Impl {
   std::optional<Result<std::shared_ptr<const Vocabulary>>> vocabulary;  // guarded by it
 
   std::mutex mutex;  // guards what follows
-  std::condition_variable changed;
+  runtime::Condition changed;
   std::deque<std::shared_ptr<Job>> jobs;  // not answered; in the order of their deadlines
   // Those of them that are not begun.
   TurnQueue<std::shared_ptr<Job>> waiting{kWaitingMax, kWaitingMax};

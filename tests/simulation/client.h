@@ -159,8 +159,10 @@ class Client {
 
   // edits.cpp
   std::optional<StreamId> find_running(bool for_fork);
-  void fork();
-  void backtrack();
+  static bool is_known_edit(const ClientStream& stream);
+  void fork(std::optional<StreamId> of = {});
+  void backtrack(std::optional<StreamId> of = {});
+  void edit_rest();
   void edit_wrongly();
   void take_edit(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
   void begin_fork(StreamId id, ClientStream& stream, const Json& entry);
@@ -184,8 +186,10 @@ class Client {
   void take_decision(const ClientStream& stream, const Json& entry) const;
   void take_candidates(const ClientStream& stream, const Json& entry) const;
   void take_error(StreamId id, ClientStream& stream, const Json& entry);
+  void check_cancelled(const ClientStream& stream, const Json& entry) const;
   void check_token(const ClientStream& stream, Sample& sample, const Json& entry) const;
   void check_end(const ClientStream& stream, const Sample& sample, const Json& entry) const;
+  void check_text(const ClientStream& stream, const Sample& sample, bool is_last) const;
   void check_choice(const ClientStream& stream, const Sample& sample, const Json& entry) const;
   std::string bytes_of(const Sample& sample) const;
   TokenId token_after(const ClientStream& stream, Sample& sample, const Json& entry) const;
@@ -201,7 +205,8 @@ class Client {
   const bool is_newcomer_;  // each of its streams comes by a connection of its own
   Random random_;
   Connection connection_;
-  std::int64_t alone_since_ = 0;  // the step since when at most one stream lives
+  std::int64_t got_at_step_ = 0;  // a token, or when none of its streams gets any
+  bool has_rest_ = false;         // an edit was just answered by a part of what it appends
   std::int64_t num_lines_ = 0;    // that have come
   std::int64_t num_sent_ = 0;     // messages
   std::map<StreamId, ClientStream> live_;

@@ -35,27 +35,29 @@ std::size_t Sample::apply(const Edit& edit) {
   return num_gone;
 }
 
+// Whether it is known what its edit leaves of it.
+bool Client::is_known_edit(const ClientStream& stream) {
+  if (!stream.edit) return false;
+  const Edit& edit = *stream.edit;
+  return edit.appended.empty() && edit.num_dropped > 0 && edit.num_dropped < edit.num_known &&
+         stream.samples.front().num_to_come() == 0;
+}
+
 // One of those that run, by draw. Who forks a stream that is being edited knows what the edit does.
 std::optional<StreamId> Client::find_running(bool for_fork) {
   std::vector<StreamId> running;
   for (const auto& [id, stream] : live_) {
     if (!stream.is_running() || stream.is_doubtful) continue;
     if (stream.timeout_ms > 0 && edits_.contains(id)) continue;
-    if (stream.edit) {
-      const Edit& edit = *stream.edit;
-      const bool is_known = edit.appended.empty() && edit.num_dropped > 0 &&
-                            edit.num_dropped < edit.num_known &&
-                            stream.samples.front().num_to_come() == 0;
-      if (!for_fork || !is_known) continue;
-    }
+    if (stream.edit && !(for_fork && is_known_edit(stream))) continue;
     running.push_back(id);
   }
   if (running.empty()) return std::nullopt;
   return running[static_cast<std::size_t>(random_.below(static_cast<int>(running.size())))];
 }
 
-void Client::fork() {
-  const std::optional<StreamId> of = find_running(true);
+void Client::fork(std::optional<StreamId> of) {
+  if (!of) of = find_running(true);
   if (!of || live_.size() >= 20) return;
   std::vector<StreamId> ids;
   Json message{{"stream_id", *of}};
@@ -90,9 +92,9 @@ void Client::fork() {
   send("FORK", message);
 }
 
-void Client::backtrack() {
-  if (random_.one_in(8)) return edit_wrongly();
-  const std::optional<StreamId> of = find_running(false);
+void Client::backtrack(std::optional<StreamId> of) {
+  if (!of && random_.one_in(8)) return edit_wrongly();
+  if (!of) of = find_running(false);
   if (!of) return;
   ClientStream& stream = live_.at(*of);
   const Sample& sample = stream.samples.front();
@@ -100,7 +102,9 @@ void Client::backtrack() {
   edit.number = num_sent_ + 1;
   edit.num_known = sample.tokens.size() + sample.num_to_come();
   edit.num_dropped = static_cast<std::size_t>(random_.below(random_.one_in(3) ? 80 : 6));
-  int num = random_.one_in(10) ? random_.below(60) : random_.below(4);
+  // More than a step takes, so that it may be edited before all of it has come.
+  const int many = world_.features.small_chunks ? 3 : 10;
+  int num = random_.one_in(many) ? random_.below(120) : random_.below(4);
   if (!stream.choices.empty()) num = 0;  // a grammar could forbid them
   // Those of two edits differ, so that none is taken for another one's.
   for (int i = 0; i < num; ++i) {
@@ -113,6 +117,18 @@ void Client::backtrack() {
   if (!is_nothing) stream.edit = std::move(edit);
   spent_.insert(*of);
   send("BACKTRACK", message);
+  // A fork of what the edit has left, before it is answered.
+  if (!world_.features.fork || stream.timeout_ms > 0 || !random_.one_in(2)) return;
+  if (is_known_edit(stream)) fork(of);
+}
+
+// What was appended comes in parts: an edit may drop some of it.
+void Client::edit_rest() {
+  for (const auto& [id, stream] : live_) {
+    const bool is_edited = stream.edit || edits_.contains(id) || stream.is_doubtful;
+    if (!stream.is_running() || is_edited || stream.samples.front().num_to_come() == 0) continue;
+    return backtrack(id);
+  }
 }
 
 // What does not run as one stream of GENERATE can't be edited.
@@ -134,6 +150,9 @@ void Client::take_edit(StreamId id, ClientStream& stream, Sample& sample, const 
   const auto num_gone = entry.value("backtrack", std::size_t{0});
   const bool is_appended = entry.value("appended", false);
   const TokenId token = entry.at("token");
+  // Without the oracle nothing is checked of what was edited.
+  if (!world_.checks("edits") && stream.edit) stream.is_doubtful = true;
+  if (stream.is_doubtful) return;
   const auto goes_on = [&] {
     if (sample.num_to_come() == 0) return !is_appended;
     return is_appended && token == sample.next_appended();
@@ -152,6 +171,7 @@ void Client::take_edit(StreamId id, ClientStream& stream, Sample& sample, const 
     if (!fork.has_begun && fork.fork_of == id && is_after) fork.num_least = sample.tokens.size();
   }
   if (!goes_on()) fail("this is not what was appended", entry);
+  has_rest_ |= sample.num_to_come() > 1;
   forget_edit(id, edit.number);
 }
 
@@ -173,11 +193,15 @@ void Client::begin_fork(StreamId id, ClientStream& stream, const Json& entry) {
   }
   const auto num_tokens =
       entry.at("fork_prompt").get<std::size_t>() + entry.at("fork_at").get<std::size_t>();
-  if (num_tokens > sample.tokens.size()) fail("a fork of tokens that have not come", entry);
-  if (num_tokens < stream.num_least) fail("a fork with fewer tokens than its stream had", entry);
+  if (!world_.checks("edits")) stream.is_doubtful = true;
+  if (!stream.is_doubtful) {
+    if (num_tokens > sample.tokens.size()) fail("a fork of tokens that have not come", entry);
+    if (num_tokens < stream.num_least) fail("a fork with fewer tokens than its stream had", entry);
+  }
   sample.has_ended = false;
   sample.resize(num_tokens);
-  if (entry["fork_prompt"] != sample.num_prompt) fail("the fork's prompt is another one", entry);
+  const bool is_right = stream.is_doubtful || entry["fork_prompt"] == sample.num_prompt;
+  if (!is_right) fail("the fork's prompt is another one", entry);
   stream.has_begun = true;
   forget_edit(of, stream.fork_number);
   world_.log(name_, "  " + std::to_string(id) + " is a fork");
@@ -235,7 +259,7 @@ void Client::check_refusal(const ClientStream& stream, const Unanswered& edit,
   const std::string text = entry.at("error");
   const std::string code = entry.at("code");
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
-  if (world_.has_failed(Fault::kMemory, stream.sent)) return;
+  if (!world_.checks("errors") || world_.has_failed(Fault::kMemory, stream.sent)) return;
   if (code == "shutting_down" && world_.has_stopped()) return;
   if (code == "overloaded" && world_.may_be_overloaded(stream.sent, 0)) return;
   if (text.starts_with("drop: ") && stream.edit) {

@@ -35,6 +35,7 @@ std::string line_of(const Options& options) {
   std::string line = "tools/simulate --seed " + std::to_string(options.seed);
   if (options.num_clients > 0) line += " --clients " + std::to_string(options.num_clients);
   if (options.until_us > 0) line += " --until " + std::to_string(options.until_us);
+  if (!options.without.empty()) line += " --without " + options.without;
   return line;
 }
 
@@ -51,7 +52,7 @@ std::string run_here(const Options& options) {
                 static_cast<long long>(c.num_tokens), static_cast<long long>(c.num_bytes),
                 static_cast<long long>(c.num_steps), static_cast<long long>(c.num_faults),
                 static_cast<double>(c.virtual_us) / 1e6, static_cast<long long>(c.num_steps_waited),
-                static_cast<long long>(c.num_steps_waited_alone),
+                static_cast<long long>(c.num_steps_of_all),
                 static_cast<unsigned long long>(c.log_hash));
   return text;
 }
@@ -155,9 +156,10 @@ int run(const Arguments& arguments) {
 int usage(int code) {
   std::fputs(
       "simulate [--seed N] [--seeds COUNT | --minutes M] [--clients N] [--until US]\n"
-      "         [--log FILE] [--no-shrink] [--same-again] [--keep-going]\n"
+      "         [--without ORACLE] [--log FILE] [--no-shrink] [--same-again] [--keep-going]\n"
       "Runs a server and its clients on virtual time, by a seed, and checks every answer.\n"
-      "Without --seed it begins with one by the clock. --minutes are of the processor.\n",
+      "Without --seed it begins with one by the clock. --minutes are of the processor.\n"
+      "--without: accounts, agent, checks, edits, ends, errors, notices, text, time or tokens.\n",
       code == 0 ? stdout : stderr);
   return code;
 }
@@ -184,6 +186,8 @@ int run_program(int argc, char** argv) {
       arguments.options.num_clients = std::atoi(value);
     } else if (name == "--until") {
       arguments.options.until_us = std::atoll(value);
+    } else if (name == "--without") {
+      arguments.options.without = value;
     } else if (name == "--log") {
       arguments.log = value;
     } else {

@@ -291,7 +291,9 @@ void Client::ask_again(StreamId id, ClientStream stream) {
 void Client::cancel() {
   std::vector<StreamId> ids{next_id_};  // which is not live, and ignored
   for (const auto& [id, stream] : live_) {
-    if (stream.kind != ClientStream::Kind::kQuestion) ids.push_back(id);
+    const bool is_question = stream.kind == ClientStream::Kind::kQuestion;
+    // A BUFFER of a text may wait, and others for it.
+    if (!is_question || (stream.is_counted && !stream.buffer.empty())) ids.push_back(id);
   }
   const StreamId id = ids[static_cast<std::size_t>(random_.below(static_cast<int>(ids.size())))];
   if (const auto at = live_.find(id); at != live_.end()) {
@@ -303,18 +305,28 @@ void Client::cancel() {
 void Client::set_buffer() {
   const std::string name(1, static_cast<char>('a' + random_.below(3)));
   const bool frees = buffers_.contains(name) && random_.one_in(3);
-  const std::vector<TokenId>& prefix = prefixes_[static_cast<std::size_t>(random_.below(4))];
+  const int which = random_.below(4);
+  const std::vector<TokenId>& prefix = prefixes_[static_cast<std::size_t>(which)];
+  const bool is_text = !frees && which == 0;
   ClientStream question;
   question.kind = ClientStream::Kind::kQuestion;
   question.buffer = name;
+  question.is_counted = is_text;  // which needs a model
   question.samples.resize(frees ? 0 : 1);
   if (!frees) question.samples.front().tokens = prefix;
   const StreamId id = add(std::move(question));
   buffers_.erase(name);  // until it is answered
   latest_of_buffer_[name] = id;
   if (frees) return send("FREE", {{"stream_id", id}, {"buffer", name}});
-  Json message{{"stream_id", id}, {"buffer", name}, {"tokens", prefix}};
-  if (world_.features.several_models) message["model"] = "m0";
+  Json message{{"stream_id", id}, {"buffer", name}};
+  if (is_text) {
+    message["text"] = std::string(prefix.begin(), prefix.end());
+    message["add_special_tokens"] = false;
+  } else {
+    message["tokens"] = prefix;
+  }
+  const std::string model = is_text ? world_.model_name(random_) : "m0";
+  if (world_.features.several_models) message["model"] = model;
   send("BUFFER", message);
 }
 

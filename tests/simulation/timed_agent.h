@@ -22,6 +22,13 @@ class TimedAgent final : public testing::FakeAgent {
         simulator_(simulator),
         random_(seed),
         after_step_(std::move(after_step)) {}
+  // Gives back what it has on its device.
+  ~TimedAgent() override {
+    const EnoughMemory enough;
+    simulator_.pass(std::chrono::microseconds(random_.below(100'000)));
+  }
+  TimedAgent(const TimedAgent&) = delete;
+  TimedAgent& operator=(const TimedAgent&) = delete;
 
   Result<void> forward(const scheduler::StepPlan& plan) override {
     const EnoughMemory enough;

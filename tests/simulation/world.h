@@ -34,7 +34,7 @@ struct Features {
   bool failed_steps, failed_rows, lost_device, failed_loads, late_threads, no_memory;
   // What the server is like.
   bool several_models, small_cache, host_blocks, score_cache, runs_ahead, few_requests,
-      small_chunks, pacing, stops;
+      small_chunks, pacing, stops, few_places;
 };
 
 struct Options {
@@ -42,6 +42,7 @@ struct Options {
   int num_clients = 0;        // 0: by the seed
   std::int64_t until_us = 0;  // clients begin nothing more then; 0: when they have done enough
   std::FILE* log = nullptr;
+  std::string without;  // an oracle that is not asked; empty: all are
 };
 
 struct Counts {
@@ -50,9 +51,9 @@ struct Counts {
   std::int64_t num_tokens = 0;
   std::int64_t num_bytes = 0;  // both ways
   std::int64_t num_steps = 0;
-  std::int64_t num_faults = 0;              // of steps, rows, devices, loads, connections
-  std::int64_t num_steps_waited = 0;        // at most, by a stream
-  std::int64_t num_steps_waited_alone = 0;  // by the only one of its connection
+  std::int64_t num_faults = 0;        // of steps, rows, devices, loads, connections
+  std::int64_t num_steps_waited = 0;  // at most, by a stream
+  std::int64_t num_steps_of_all = 0;  // by all of a connection
   std::int64_t num_threads_changed = 0;
   std::int64_t virtual_us = 0;
   std::uint64_t log_hash = 0xCBF29CE484222325ULL;
@@ -102,6 +103,8 @@ class World {
   // What happens, in its order: the same for the same seed.
   void log(const std::string& who, std::string_view what);
   [[noreturn]] void fail(const std::string& why) const;
+  // Whether this oracle is asked (docs/simulation.md).
+  bool checks(std::string_view oracle) const { return options.without != oracle; }
   bool is_healed() const { return is_healed_; }
   bool has_stopped() const { return has_stopped_; }
   std::string model_name(Random& random) const;

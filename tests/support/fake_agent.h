@@ -65,6 +65,7 @@ struct FakeAgentOptions {
   std::shared_ptr<StepLock> steps = std::make_shared<StepLock>();
   // Called at the start of each step, which no gate holds; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
+  bool checks_cache = true;       // each block that is read holds what it should
   bool fails_in_forward = false;  // such an error is forward()'s; else collect()'s
   // Called behind it, with what runs in the slots.
   std::function<void(const scheduler::StepPlan&, const scheduler::SlotTable&)> on_step;
@@ -313,7 +314,7 @@ class FakeAgent : public scheduler::ModelAgent {
     const Resident& resident = adapters_.at(state.adapter);
     for (std::size_t i = 0; i < resident.blocks.size(); ++i) {
       for (int at = 0; at < kBlockSize; ++at) {
-        LMTP_CHECK(slot(resident.blocks[i], at) == resident.weight(i),
+        LMTP_CHECK(!options_.checks_cache || slot(resident.blocks[i], at) == resident.weight(i),
                    "the adapter was overwritten", state.key.stream, state.adapter, i);
       }
     }
@@ -349,8 +350,8 @@ class FakeAgent : public scheduler::ModelAgent {
       hash = mix(hash, token(p));
       for (int group = first_group; group < num_groups; ++group) {
         if (!is_seen(p, group)) continue;
-        LMTP_CHECK(at(p, group) == value(hash, group), "the cache does not hold this prefix",
-                   s.key.stream, p, group);
+        const bool is_right = !options_.checks_cache || at(p, group) == value(hash, group);
+        LMTP_CHECK(is_right, "the cache does not hold this prefix", s.key.stream, p, group);
       }
     }
     scheduler::RowResult result;

@@ -16,7 +16,7 @@ SEAM = "include/lmtp/base/runtime.h"
 NOT_CONVERTED = (
     "include/lmtp/client/", "include/lmtp/model/",
     "include/lmtp/trace/", "src/agent/", "src/aici/", "src/balance/", "src/client/",
-    "src/constraint/", "src/hub/", "src/libtorch/", "src/model/", "src/server/generation/fresh.cpp",
+    "src/hub/", "src/libtorch/", "src/model/", "src/server/generation/fresh.cpp",
     "src/server/http/", "src/server/lmtp/session.cpp", "src/server/net/listener",
     "src/server/tgi/", "src/text/", "src/trace/", "src/wasm/")
 
