@@ -285,6 +285,31 @@ TEST(FamilyConfigTest, TheDocsListThoseThatAreServed) {
   EXPECT_EQ(names_of_table(docs, "| `model_type` |"), served_types());
 }
 
+// docs/families.md, which tools/dev/families wrote: what was served stays so.
+TEST(FamilyConfigTest, TheListOfTransformersTypesHoldsStill) {
+  const std::set<std::string> served = served_types();
+  std::ifstream file(testing::source_dir() + "/docs/families.md");
+  int num_served = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("| `")) continue;
+    const std::size_t end = line.find("` | ");
+    ASSERT_NE(end, std::string::npos) << line;
+    std::string type = line.substr(3, end - 3);
+    const std::string outcome = line.substr(end + 4);
+    const bool is_equal = outcome.starts_with("equal");
+    if (const auto as = outcome.find('`'); is_equal && as != std::string::npos) {
+      type = outcome.substr(as + 1, outcome.rfind('`') - as - 1);
+    }
+    num_served += is_equal ? 1 : 0;
+    EXPECT_TRUE(is_equal || outcome.starts_with("refused: ") || outcome.starts_with("not made: "))
+        << line;
+    if (is_equal || outcome.starts_with("refused: model_type")) {
+      EXPECT_EQ(served.contains(type), is_equal) << line;
+    }
+  }
+  EXPECT_GE(num_served, 57);
+}
+
 TEST(FamilyConfigTest, SettingsOfNewerFamiliesAreReadOrRefusedByName) {
   const auto neo = read(R"({"model_type": "gpt_neo", "num_layers": 3, "window_size": 9,
       "attention_types": [[["global"], 1], [["local"], 2]]})");

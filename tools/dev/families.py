@@ -1,16 +1,23 @@
 """Offers every causal language model of transformers to lmtp-serve, made tiny, and prints which are
 served, equal to transformers or not, and with which sentence the others are refused.
 
-    tools/dev/families [TYPE...]     model types; without any, all that the newest release can make
+    tools/dev/families [--list FILE] [TYPE...]     without a TYPE, all that the newest release knows
 
-Exit code 1 where one is served that is not equal.
+With --list each outcome is a row added to FILE, and types that have a row are left out: a run that
+was stopped goes on. docs/families.md is such a file. Exit code 1 where one is served that is not
+equal.
 """
 
 import argparse
 import asyncio
+import collections
 import json
 import multiprocessing
+import os
 import pathlib
+import re
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +25,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 PYTHON = ROOT / ".venv-newest" / "bin" / "python"
-SECONDS_MAX = 60  # for making one
+SECONDS_MAX = 60  # of the processor, for making one
+BYTES_MAX = 8 << 30
 # By every name that configs have for them.
 SIZES = {
     131: "vocab_size",
@@ -28,6 +36,11 @@ SIZES = {
     48: "intermediate_size ffn_dim n_inner ffn_hidden_size d_ff moe_intermediate_size",
     8: "head_dim kv_channels",
     160: "max_position_embeddings n_positions max_seq_len seq_length n_ctx",
+}
+# What a type has no usable default for, or none that fits two layers.
+BESIDES = {
+    "dots1": dict(n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=2),
+    "gpt_neo": dict(attention_types=[[["global", "local"], 1]]),
 }
 ENDS = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
 
@@ -39,10 +52,12 @@ def make(model_type, folder):
     from compat_folders import PROMPTS, draw, greedy
 
     torch.set_grad_enabled(False)
+    torch.set_num_threads(1)
     kind = type(transformers.AutoConfig.for_model(model_type))
     known = kind().to_dict().keys() | (kind.attribute_map or {}).keys()
     sizes = {name: size for size, names in SIZES.items() for name in names.split()}
     options = {name: size for name, size in sizes.items() if name in known}
+    options |= BESIDES.get(model_type, {})
     model = transformers.AutoModelForCausalLM.from_config(kind(**options, **ENDS)).float().eval()
     draw(model, 1)
     model.save_pretrained(folder)
@@ -50,19 +65,38 @@ def make(model_type, folder):
     (folder / "reference.json").write_text(json.dumps(reference))
 
 
-def make_all(to, types):
-    import transformers  # once, before each type has a process of its own
+def try_to_make(model_type, folder):
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES_MAX, BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_MAX, SECONDS_MAX))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what answers is the parent alone
+    try:
+        make(model_type, folder)
+    except BaseException as error:  # noqa: BLE001: whatever a class of transformers may raise
+        first = (str(error).strip() or repr(error)).splitlines()[0]
+        (folder / "why.txt").write_text(f"{type(error).__name__}: {first}")
+
+
+def make_those_asked_for(to):
+    """Makes the types that stdin names, each in a process of its own, forked after the one import
+    of transformers; says on stdout when that is over."""
+    import transformers
 
     names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    for model_type in types or sorted(names):
-        (to / model_type).mkdir()
+    print(" ".join(sorted(names)), flush=True)
+    for line in sys.stdin:
+        folder = to / line.strip()
+        folder.mkdir()
         process = multiprocessing.get_context("fork").Process(
-            target=make, args=(model_type, to / model_type)
+            target=try_to_make, args=(folder.name, folder)
         )
         process.start()
-        process.join(SECONDS_MAX)
+        process.join(5 * SECONDS_MAX)
         if process.is_alive():
             process.kill()
+            process.join()
+        if process.exitcode < 0:
+            (folder / "why.txt").write_text(f"not within {SECONDS_MAX} s of the processor")
+        print("done", flush=True)
 
 
 async def compare(server, reference):
@@ -84,13 +118,54 @@ async def compare(server, reference):
 def offer(folder):
     from servers import LmtpServe
 
+    reference = folder / "reference.json"
+    if not reference.exists():
+        why = folder / "why.txt"
+        said = why.read_text() if why.exists() else "its process was killed"
+        return "not made: " + short(said)
     try:
-        with LmtpServe(folder, "--dtype", "float32") as server:
-            return asyncio.run(compare(server, json.loads((folder / "reference.json").read_text())))
+        with LmtpServe(folder, "--dtype", "float32", "--kv-cache", "16MiB") as server:
+            result = asyncio.run(compare(server, json.loads(reference.read_text())))
+        config = json.loads((folder / "config.json").read_text())
+        served = config.get("text_config", config)["model_type"]
+        return result + ("" if served == folder.name else f", as `{served}`")
     except RuntimeError as error:
         said = [line for line in str(error).splitlines() if line.startswith("lmtp-serve: ")]
         why = (said[-1] if said else str(error)).split(": ", 2)[-1]
-        return "refused: " + why.split("; supported are")[0][:150]
+        return "refused: " + short(why.split("; supported are")[0])
+
+
+def short(why):
+    """In a row of a table."""
+    if "can't allocate memory" in why:
+        return f"needs more than {BYTES_MAX >> 30} GiB"
+    return re.sub(r"\S*/tmp\S*/", "", why).replace("|", "/")[:150]
+
+
+def listed(path):
+    """type: outcome, of the rows of such a file."""
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \|$", path.read_text(), re.MULTILINE) if path else []
+    return dict(rows)
+
+
+def offer_all(arguments, to):
+    known = listed(arguments.list)
+    command = [PYTHON, __file__, "--make", to]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-3, text=True) as maker:
+        every = maker.stdout.readline().split()
+        for model_type in arguments.types or every:
+            if model_type in known:
+                continue
+            print(model_type, file=maker.stdin, flush=True)
+            maker.stdout.readline()
+            result = known[model_type] = offer(to / model_type)
+            shutil.rmtree(to / model_type)
+            print(f"{model_type}: {result}", flush=True)
+            if arguments.list:
+                with open(arguments.list, "a") as file:
+                    print(f"| `{model_type}` | {result} |", file=file)
+        maker.stdin.close()
+    return known
 
 
 def main():
@@ -98,20 +173,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--make", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--list", type=pathlib.Path, metavar="FILE")
     parser.add_argument("types", nargs="*", metavar="TYPE")
     arguments = parser.parse_args()
     if arguments.make:
-        return make_all(arguments.make, arguments.types)
-    counts = {}
+        return make_those_asked_for(arguments.make)
     with tempfile.TemporaryDirectory() as made:
-        to = pathlib.Path(made)
-        command = [PYTHON, __file__, "--make", to, *arguments.types]
-        subprocess.run(command, check=True, capture_output=True)
-        for folder in sorted(to.iterdir()):
-            is_made = (folder / "reference.json").exists()
-            result = offer(folder) if is_made else "not made"
-            print(f"{folder.name}: {result}", flush=True)
-            counts[result.split(":")[0]] = counts.get(result.split(":")[0], 0) + 1
+        results = offer_all(arguments, pathlib.Path(made))
+    counts = collections.Counter(re.split("[:,]", result)[0] for result in results.values())
     print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
     sys.exit(0 if counts.keys() <= {"equal", "refused", "not made"} else 1)
 
