@@ -108,7 +108,7 @@ def check_numerics(options, folder):
         divided = f"{of_ranks[1]} of them by 2 ranks, {of_ranks[2]} differ"
     end = re.search(r"(\d+) of (\d+) points .*\n(\d+) of .*; (\d+) s$", done.stdout.strip())
     if end is None:
-        return [done.stdout[-300:]], []
+        return [f"exit code {done.returncode}: {done.stdout[-300:]}"], []
     said = f"{end[2]} points, {end[1]} differ, {end[3]} configurations not so, {end[4]} s"
     return ["differs"] if done.returncode == 1 else [], [said, divided]
 
