@@ -159,7 +159,9 @@ void Client::take_edit(StreamId id, ClientStream& stream, Sample& sample, const 
   };
   if (num_gone == 0 && goes_on()) return;
   if (!stream.edit) fail("nobody has edited this stream so", entry);
-  const Edit edit = *std::exchange(stream.edit, std::nullopt);
+  Edit edit = *std::exchange(stream.edit, std::nullopt);
+  // A grammar may know tokens ahead, which are dropped first and have not come.
+  if (!stream.choices.empty()) edit.num_dropped = std::min(edit.num_dropped, num_gone);
   for (auto& [fork_id, fork] : live_) {
     const bool is_before = fork.fork_number < edit.number;
     if (fork.has_begun || fork.fork_of != id || fork.parent || !is_before) continue;
