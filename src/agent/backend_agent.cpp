@@ -185,7 +185,7 @@ void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
 void BackendAgent::note_blocks(const scheduler::StepPlan& plan) {
   if (pages_ == nullptr) return;
   const auto use = [&](const std::vector<BlockId>& blocks) {
-    if (!blocks.empty()) pages_->use(*std::ranges::max_element(blocks));
+    for (const BlockId block : blocks) pages_->use(block);
   };
   for (const scheduler::SlotStart& start : plan.changes.started) use(start.blocks);
   for (const scheduler::AdapterLoad& load : plan.adapter_loads) use(load.blocks);

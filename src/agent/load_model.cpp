@@ -116,6 +116,12 @@ std::map<std::string, MatrixShare> matrix_shares(const model::ModelConfig& confi
 // up apart.
 std::string module_in_gguf(std::string module) {
   constexpr std::string_view kExperts = ".experts.";
+  for (const auto& [theirs, own] :
+       {std::pair<std::string, const char*>{"block_sparse_moe.input_linear",
+                                            "mlp.experts.*.gate_proj"},
+        {"block_sparse_moe.output_linear", "mlp.experts.*.down_proj"}}) {
+    if (module.ends_with(theirs)) return module.substr(0, module.size() - theirs.size()) + own;
+  }
   const std::size_t at = module.find(kExperts);
   if (at == std::string::npos) return module;
   const std::size_t number = at + kExperts.size();
@@ -136,9 +142,11 @@ std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t 
 // are there already, have nearly 2 bytes for each element.
 kernels::WeightType type_in_memory(const AgentOptions& options,
                                    const std::vector<model::TensorSpec>& tensors) {
-  if (options.cuda_device || options.config.quantization.method != model::QuantMethod::kNone) {
-    return options.weight_type;
+  const model::QuantMethod method = options.config.quantization.method;
+  if (!options.cuda_device && method == model::QuantMethod::kMxFp4) {
+    return kernels::kept_type(options.weight_type, options.config.weight_type, 0);
   }
+  if (options.cuda_device || method != model::QuantMethod::kNone) return options.weight_type;
   if (options.source.kind == SourceKind::kRandom) {
     return kernels::kept_type(options.weight_type, options.config.weight_type, 0);
   }
@@ -178,6 +186,7 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
       (options.weight_type != kernels::WeightType::kF32 && !quantization.ordered);
   constexpr std::string_view kWeight = ".weight";
   std::int64_t num_bytes = 0;
+  std::map<std::string, const model::QuantScheme*> schemes;  // of a GGUF file, by module
   const auto shares = matrix_shares(options.config, options.num_ranks);
   const auto tensors = model::describe_tensors(options.config);
   const kernels::WeightType type = type_in_memory(options, tensors.value());
@@ -196,8 +205,12 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
         quantization.ordered && tensor.name.find(".experts.") != std::string::npos;
     if (is_gguf && is_likely && may_be_narrow && tensor.shape.size() >= 2) {
       const bool has_leaf = tensor.name.ends_with(kWeight);
-      scheme = model::find_scheme(quantization, module_in_gguf(tensor.name.substr(
-                                                    0, tensor.name.size() - (has_leaf ? 7 : 0))));
+      const std::string module = module_in_gguf(
+          tensor.name.substr(0, tensor.name.size() - (has_leaf ? kWeight.size() : 0)));
+      // A layer's experts are looked for once.
+      const auto [known, is_new] = schemes.try_emplace(module, nullptr);
+      if (is_new) known->second = model::find_scheme(quantization, module);
+      scheme = known->second;
     } else if (quantization.method == model::QuantMethod::kMxFp4) {
       const bool is_stack = tensor.shape.size() == 3 && is_likely;
       scheme = is_stack ? model::find_scheme(quantization, tensor.name) : nullptr;
@@ -302,6 +315,13 @@ model::KvGroups kv_groups(const AgentOptions& options) {
   model::KvGroups groups = options.debug.kv_groups
                                ? model::kv_groups(specs, options.config.context_length)
                                : model::one_kv_group(specs);
+  // A device's memory for attention is that of tables of so many blocks as there are, and stubs are
+  // more; those of a context beyond this would take more memory than the blocks.
+  constexpr int kStubbedContextMax = 1 << 17;
+  if (groups.layout.has_stubs &&
+      (options.cuda_device.has_value() || options.config.context_length > kStubbedContextMax)) {
+    groups = model::one_kv_group(specs);
+  }
   groups.layout.num_written_max = 2 * options.batch.max_tokens;  // a step, and one ahead of it
   return groups;
 }
@@ -319,7 +339,7 @@ Result<int> count_blocks(const AgentOptions& options) {
   LMTP_CHECK(kv_bytes > 0, kv_bytes);
   const std::int64_t block_bytes = kv_block_bytes(options);
   const std::int64_t num_blocks =
-      std::min<std::int64_t>(kv_bytes / block_bytes, INT32_MAX / kBlockSize);
+      std::min<std::int64_t>(kv_bytes / block_bytes, INT32_MAX / kBlockSize / 2);
   const std::int64_t needed = num_blocks_min(options);
   if (num_blocks < needed) {
     return Error{ErrorCode::kUnavailable, "a KV cache of " + std::to_string(kv_bytes) +

@@ -39,6 +39,15 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
              kGraphLayerBytes;
 }
 
+// At most, of what sequences have passed where no layer sees all (KvLayout::num_stubs); beside the
+// blocks themselves those of them are little.
+std::int64_t stub_bytes(const AgentOptions& options) {
+  constexpr std::int64_t kStubBytes = 270;  // nodes, lists and maps of the cache
+  if (!kv_groups(options).layout.has_stubs) return 0;
+  const std::int64_t of_each = (longest_stream(options) + kBlockSize - 1) / kBlockSize;
+  return of_each * options.batch.rows_max() * kStubBytes;
+}
+
 }  // namespace
 
 Result<ModelMemory> estimate_memory(const AgentOptions& options) {
@@ -56,6 +65,7 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   memory.weights_bytes =
       options.num_ranks * (weights + weights / kWeightsShare + workspace + kFixedBytes);
   if (options.cuda_device) memory.weights_bytes += (options.num_ranks - 1) * kDeviceMarginBytes;
+  memory.weights_bytes += stub_bytes(options);
   memory.kv_bytes_min = num_blocks_min(options) * kv_block_bytes(options);
   return memory;
 }

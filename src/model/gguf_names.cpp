@@ -388,7 +388,8 @@ GgufTensorName translate_name(const GgufFamily& family, std::string_view name) {
     if (known != nullptr) {
       const std::string prefix =
           is_in_layer ? std::string(family.layers) + std::string(layer) + "." : std::string();
-      if (known->change == GgufChange::kBare) return {prefix + std::string(known->ours)};
+      const bool is_bare = known->change == GgufChange::kBare && leaf == ".weight";
+      if (is_bare) return {prefix + std::string(known->ours)};
       const bool is_of_rows = known->change == GgufChange::kInterleaved ||
                               known->change == GgufChange::kByPart ||
                               known->change == GgufChange::kExperts;

@@ -91,17 +91,20 @@ class GgufMatrix : public CodedMatrix {
     const gguf::TensorType& type = *tensor_.stored->type;
     const std::int64_t k = tensor_.stored->shape.back();
     const std::int64_t num_groups = kernels::num_groups(grouping_, k);
-    std::vector<std::byte> blocks(static_cast<std::size_t>(k / type.block_elements) *
-                                  static_cast<std::size_t>(type.block_bytes));
+    const auto row_bytes = static_cast<std::size_t>(k / type.block_elements * type.block_bytes);
+    const bool has_other_rows = tensor_.has_other_rows();
+    std::vector<std::byte> blocks(row_bytes * static_cast<std::size_t>(has_other_rows ? 1 : count));
     first += tensor_.first_element() / k;
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t row = tensor_.has_other_rows() ? tensor_.stored_row(first + i) : first + i;
-      auto read =
-          file_.read(tensor_.stored->begin + static_cast<std::uint64_t>(row) * blocks.size(),
-                     blocks.size(), blocks.data());
-      if (!read) return read;
+      if (has_other_rows || i == 0) {
+        const std::int64_t row = has_other_rows ? tensor_.stored_row(first + i) : first;
+        auto read = file_.read(tensor_.stored->begin + static_cast<std::uint64_t>(row) * row_bytes,
+                               blocks.size(), blocks.data());
+        if (!read) return read;
+      }
+      const std::size_t at = has_other_rows ? 0 : static_cast<std::size_t>(i) * row_bytes;
       const bool all_finite =
-          unpack_row(*tensor_.stored, grouping_, blocks.data(),
+          unpack_row(*tensor_.stored, grouping_, blocks.data() + at,
                      {.codes = to.codes + i * k,
                       .scales = to.scales + i * num_groups,
                       .offsets = to.offsets == nullptr ? nullptr : to.offsets + i * num_groups});
@@ -129,9 +132,9 @@ class GgufSource : public TensorSource {
       const GgufTensorName name = translate_name(family, tensor.name);
       const GgufTensor one{&tensor, name.change, head_dim, num_heads, num_groups};
       if (name.change == GgufChange::kExperts) {
-        add_experts(name.ours, one);
+        add_experts(name.ours, one, gguf_size(header_, family, "expert_count"));
       } else {
-        tensors_.emplace(name.ours, one);
+        add(name.ours, one);
       }
     }
     if (family.keys.xielu) read_xielu(family);
@@ -156,6 +159,10 @@ class GgufSource : public TensorSource {
       }};
     }
     const auto found = tensors_.find(spec.name);
+    if (!twice_.empty()) {
+      return Error{ErrorCode::kInvalid, origin() + ": tensor '" + twice_ +
+                                            "' is there twice, under llama.cpp's name and its own"};
+    }
     if (found == tensors_.end()) {
       return Error{ErrorCode::kInvalid, origin() + ": tensor '" + spec.name +
                                             "' is missing, or what llama.cpp calls it; the names "
@@ -170,7 +177,8 @@ class GgufSource : public TensorSource {
       shape.erase(shape.begin());
     }
     if (tensor.shape() != shape) {
-      return broken(tensor, "its shape is " + shape_text(tensor.stored->shape) +
+      return broken(tensor, "its shape is " + shape_text(tensor.shape()) +
+                                (tensor.expert < 0 ? "" : " of each expert") +
                                 ", and the file's metadata ask for " + shape_text(shape));
     }
     if (tensor.has_other_rows() && !tensor.has_whole_heads()) {
@@ -190,7 +198,7 @@ class GgufSource : public TensorSource {
     if (const auto checked = tensor(spec); !checked) return checked.error();
     const GgufTensor& tensor = tensors_.at(spec.name);
     const auto grouping = gguf_grouping(header_, *tensor.stored);
-    if (!grouping) return std::shared_ptr<CodedMatrix>();
+    if (!grouping || tensor.shape().size() != 2) return std::shared_ptr<CodedMatrix>();
     return std::shared_ptr<CodedMatrix>(std::make_shared<GgufMatrix>(*file_, tensor, *grouping));
   }
 
@@ -208,17 +216,22 @@ class GgufSource : public TensorSource {
   }
 
  private:
-  // More than any model has stay one tensor, which nobody asks for.
-  void add_experts(const std::string& name, GgufTensor tensor) {
+  void add(const std::string& name, const GgufTensor& tensor) {
+    if (!tensors_.emplace(name, tensor).second && twice_.empty()) twice_ = name;
+  }
+
+  // One of another number of experts stays one tensor, which nobody asks for, and so do more than
+  // any model has.
+  void add_experts(const std::string& name, GgufTensor tensor, std::int64_t num_experts) {
+    constexpr std::size_t kNamesMax = 1 << 19;  // of 65,536 experts, three weights and three biases
     const std::size_t star = name.find('*');
     const std::vector<std::int64_t>& shape = tensor.stored->shape;
-    if (shape.size() < 2 || shape.front() > kernels::kExpertsMax) {
-      tensors_.emplace(name, tensor);
-      return;
+    if (shape.size() < 2 || shape.front() != num_experts || num_experts > kernels::kExpertsMax ||
+        tensors_.size() >= kNamesMax) {
+      return add(name, tensor);
     }
-    for (tensor.expert = 0; tensor.expert < shape.front(); ++tensor.expert) {
-      tensors_.emplace(name.substr(0, star) + std::to_string(tensor.expert) + name.substr(star + 1),
-                       tensor);
+    for (tensor.expert = 0; tensor.expert < num_experts; ++tensor.expert) {
+      add(name.substr(0, star) + std::to_string(tensor.expert) + name.substr(star + 1), tensor);
     }
   }
 
@@ -286,6 +299,7 @@ class GgufSource : public TensorSource {
   const std::unique_ptr<WeightsFile> file_;
   std::map<std::string, GgufTensor> tensors_;
   std::map<std::string, float> numbers_;
+  std::string twice_;  // a name of two tensors
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ int KvPages::num_ahead(int num_used) const {
 }
 
 void KvPages::use(BlockId block) {
-  if (block < num_used_) return;
+  if (block < num_used_ || block >= num_blocks_) return;  // a stub has no pages
   num_used_ = block + 1;
   const int ahead = num_ahead(num_used_);
   const int wanted = num_used_ + ahead;

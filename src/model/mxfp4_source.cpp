@@ -139,6 +139,10 @@ class Fp4Source : public TensorSource {
   Result<std::shared_ptr<Fp4Matrices>> matrices_of(const TensorSpec& spec) const {
     const auto blocks = file_->stored(spec.name + std::string(kBlocks));
     const auto scales = file_->stored(spec.name + std::string(kScales));
+    if (file_->stored(spec.name).has_value()) {
+      return Error{ErrorCode::kInvalid, origin() + ": tensor '" + spec.name + "' is there beside " +
+                                            std::string(kBlocks) + "; one of them is expected"};
+    }
     if (!scales.has_value()) {
       return Error{ErrorCode::kInvalid, origin() + ": tensor '" + spec.name + std::string(kScales) +
                                             "' is missing beside " + std::string(kBlocks)};

@@ -307,6 +307,9 @@ Quantization read_quantization(ConfigReader& json, const std::string& model_type
     result.name = method;
     found->read(in, result);
     if (model_type == "gpt2") in.refuse("its matrices are stored inputs by outputs");
+    if (result.method == QuantMethod::kMxFp4 && model_type != "gpt_oss") {
+      in.refuse("that is read of gpt_oss alone");
+    }
     if (result.schemes.empty()) in.refuse("config_groups says nothing of weights");
     return in.refused() ? Quantization() : result;
   }

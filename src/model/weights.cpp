@@ -306,7 +306,7 @@ std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
       break;
     }
     if (*matrix != nullptr) ++num_coded;
-    fits = fits && packing->has_value();
+    fits = fits && packing->has_value() && (*packing)->k == stack.k;
     if (!fits) continue;
     weight = weight.has_value() ? common_packing(*weight, **packing) : *packing;
     fits = weight.has_value() && (weight->inputs.empty() || !stack.in_order);

@@ -295,5 +295,58 @@ TEST(GgufTensorsTest, MissingAndMisshapenOnesAreNamed) {
   EXPECT_THAT(missing.error().message, HasSubstr("'model.norm.weight' is missing"));
 }
 
+// A tensor of all experts of an architecture with two of them, in Q8_0.
+struct ExpertsFile {
+  explicit ExpertsFile(std::uint32_t num_experts) : file(small("qwen3moe")) {
+    file.key("qwen3moe.expert_count", num_experts);
+    file.tensor("blk.0.ffn_gate_exps.weight", {32, 4, 2}, kGgufQ8, 320);
+    file.data_bytes = 320 + 2 * kMatrixBytes;
+  }
+  std::unique_ptr<model::TensorSource> open() const {
+    folder.write("model.gguf", file.bytes());
+    auto source = model::open_checkpoint(folder.path() + "/model.gguf");
+    EXPECT_TRUE(source.ok()) << source.error().message;
+    return std::move(*source);
+  }
+  static constexpr std::uint32_t kGgufQ8 = 8;
+  static constexpr std::uint64_t kMatrixBytes = 4 * 34;
+  GgufAssembler file;
+  testing::TempFolder folder;
+};
+const std::string kExperts = "model.layers.0.mlp.experts.";
+
+TEST(GgufExpertsTest, ATensorOfAllIsOneOfEach) {
+  const ExpertsFile experts(2);
+  const auto source = experts.open();
+  const model::TensorSpec last = {kExperts + "1.gate_proj.weight", {4, 32}, {}};
+  ASSERT_TRUE(source->tensor(last).ok());
+  const auto packing = (*source->coded(last))->packing();
+  EXPECT_EQ((*packing)->n, 4);
+  EXPECT_EQ((*packing)->k, 32);
+  EXPECT_FALSE(source->stored(kExperts + "2.gate_proj.weight"));
+  EXPECT_THAT(source->tensor({last.name, {32, 4}, {}}).error().message,
+              HasSubstr("its shape is [4, 32] of each expert"));
+}
+
+TEST(GgufExpertsTest, OtherNumbersThanTheMetadatasStayOneTensor) {
+  for (const std::uint32_t count : {0U, 1U, 3U, 1U << 31}) {
+    const ExpertsFile experts(count);
+    EXPECT_TRUE(experts.open()->stored(kExperts + "*.gate_proj.weight")) << count;
+  }
+}
+
+TEST(GgufExpertsTest, NamesOfOursAreNoWayAroundIt) {
+  ExpertsFile experts(2);
+  experts.file.tensor(kExperts + "gate_up_proj", {32, 4, 2}, ExpertsFile::kGgufQ8, 608);
+  experts.file.data_bytes = 608 + 2 * ExpertsFile::kMatrixBytes;
+  const auto source = experts.open();
+  EXPECT_EQ(*source->coded({kExperts + "gate_up_proj", {2, 4, 32}, {}}), nullptr);
+  experts.file.tensor(kExperts + "1.gate_proj.weight", {32, 4}, ExpertsFile::kGgufQ8, 896);
+  experts.file.data_bytes = 896 + ExpertsFile::kMatrixBytes;
+  EXPECT_THAT(
+      experts.open()->tensor({kExperts + "0.gate_proj.weight", {4, 32}, {}}).error().message,
+      HasSubstr("is there twice"));
+}
+
 }  // namespace
 }  // namespace lmtp::model

@@ -82,6 +82,8 @@ TEST_F(KvPagesTest, ABlockMoreWakesNobody) {
   const int before = pages.num_ready();
   pages.use(1);
   pages.use(2);
+  pages.use(kNumBlocks);  // an id without memory
+  pages.use(kNumBlocks + 1000);
   EXPECT_EQ(pages.num_ready(), before);
   // The last block: all others are used, and the thread is done.
   pages.use(kNumBlocks - 1);

@@ -122,6 +122,7 @@ TEST(QuantizationConfigTest, EverythingElseIsRefusedByName) {
   const std::pair<std::string, const char*> kCases[] = {
       {R"({"load_in_4bit": true})", "(bitsandbytes)"},
       {R"({"quant_method": "hqq"})", "(hqq)"},
+      {R"({"quant_method": "mxfp4"})", "read of gpt_oss alone"},
       {R"({"quant_method": "exl2"})", "(exl2)"},
       {R"({"quant_method": "exl3"})", "(exl3)"},
       {R"({"quant_method": "quanto"})", "(quanto)"},
@@ -342,7 +343,8 @@ std::string packed_fp4(const std::vector<Tensor>& tensors, std::vector<float>* e
   folder.write("model.safetensors", file_of(tensors));
   auto file = model::open_checkpoint(folder.path());
   if (!file.ok()) return file.error().message;
-  const auto quantization = quantization_of(R"({"quant_method": "mxfp4"})");
+  model::Quantization quantization;
+  quantization.method = model::QuantMethod::kMxFp4;
   const auto source = model::dequantized(std::move(*file), quantization);
   kernels::WorkerPool pool(2);
   const auto store = model::make_host_store(pool, kernels::WeightType::kF32);

@@ -35,6 +35,7 @@ class KvPages {
   KvPages& operator=(const KvPages&) = delete;
 
   // This block is used from now on, and those before it: what is behind them is made ready.
+  // Ids beyond the cache have no pages and are let pass.
   void use(BlockId block);
 
   // Blocks [0, num_ready()) are used or have their pages. Any thread.
