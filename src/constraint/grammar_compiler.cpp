@@ -249,15 +249,16 @@ void GrammarCompiler::Impl::compile_all(Compiling& self) {
 // With the mutex held, as start_threads().
 Result<void> GrammarCompiler::Impl::start_compiling(const std::shared_ptr<Impl>& impl) {
   Compiling& self = impl->compiling.emplace_back();
-  Result<void> started =
-      self.thread.start(kCompileStackBytes, [impl, &self] { impl->compile_all(self); });
+  Result<void> started = guarded([&] {
+    return self.thread.start(kCompileStackBytes, [impl, &self] { impl->compile_all(self); });
+  });
   if (!started) impl->compiling.pop_back();
   return started;
 }
 
 // Where others wait for a thread; without it what waits is answered when its time is over.
 void GrammarCompiler::Impl::start_spare(const std::shared_ptr<Impl>& impl) {
-  const bool is_needed = !impl->waiting.empty() && impl->all_are_slow();
+  const bool is_needed = !impl->stopping && !impl->waiting.empty() && impl->all_are_slow();
   if (is_needed && impl->compiling.size() < kCompilingMax) (void)start_compiling(impl);
 }
 

@@ -266,12 +266,13 @@ std::optional<Error> ControlledStreams::fork(const StreamKey& key, std::size_t c
   StreamKey child = key;
   try {
     while (children.size() < count) {
-      child.sample = (*parent.num_samples)++;
+      child.sample = *parent.num_samples;
       const auto forked = scheduler.fork(key, child);
       if (!forked) {
         failed = forked.error();
         break;
       }
+      ++*parent.num_samples;  // clients know samples by their number, without gaps
       const auto source =
           std::static_pointer_cast<const Source>(scheduler.sequence(child)->mask_source);
       streams_[child] = {.runtime = parent.runtime,

@@ -220,6 +220,13 @@ std::vector<Request> Engine::Impl::close() {
         guarded_twice([&] { refuse(waiting, cancel->reason); });
         return true;
       });
+    } else if (const auto* edit = std::get_if<Backtrack>(&command)) {
+      guarded_twice([&] {
+        Error error =
+            stop_at ? shutting_down() : Error{ErrorCode::kInvalid, "its stream has ended"};
+        outbox.add(edit->key.connection, edit->sink,
+                   EditRefused{edit->key.stream, std::move(error)});
+      });
     }
   }
   guarded_twice([&] { deliver(); });
@@ -231,7 +238,7 @@ std::vector<Request> Engine::Impl::close() {
 // unknown: its streams fail, and a new scheduler with an empty cache replaces it. If that throws
 // too, the process terminates.
 void Engine::Impl::start_over(const std::string& why) {
-  log::error("the engine failed: " + why);
+  guarded_twice([&] { log::error("the engine failed: " + why); });
   while (!steps.empty()) {
     // The plans are the old scheduler's.
     if (!steps.oldest().is_chosen || !finish()) steps.drop_all();

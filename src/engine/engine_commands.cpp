@@ -43,6 +43,11 @@ void Engine::Impl::apply_one(EngineCommand& command) {
       refuse(*request, Error{ErrorCode::kInternal, "internal: " + applied.error().message});
     });
   }
+  if (auto* const edit = std::get_if<Backtrack>(&command)) {
+    guarded_twice([&] {
+      outbox.add(edit->key.connection, edit->sink, EditRefused{edit->key.stream, applied.error()});
+    });
+  }
   start_over(applied.error().message);
 }
 
@@ -127,7 +132,7 @@ Result<void> Engine::Impl::take_room(const StreamKey& parent, std::size_t count)
   if (streams.size() + count > most) return overloaded(most, inbox->expected_wait_ms);
   Account* const account = streams.at(parent).record.account();
   for (std::size_t i = 0; account != nullptr && i < count; ++i) {
-    const Result<void> begun = account->begin_part(0);
+    const Result<void> begun = guarded([&] { return account->begin_part(0); });
     if (begun) continue;
     leave_room(parent, i);
     return begun;

@@ -34,8 +34,11 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
     Result<void> done = forward(agent, plan);
     return done && step.is_chosen ? choose(agent, {}) : std::move(done);
   });
-  step.error.reset();
-  if (!begun) step.error = begun.error();
+  if (begun) {
+    step.error.reset();
+  } else {
+    step.error = begun.error();
+  }
 }
 
 void StepsInFlight::begin_masks(const scheduler::Scheduler& scheduler) {

@@ -124,6 +124,7 @@ Result<std::shared_ptr<StreamCanceller>> Registry::Impl::submit_forks(std::vecto
   const auto entry = ready_entry(forks.front().model);
   if (entry == nullptr) return not_running(forks.front().fork->key, *directory.get());
   Account* const account = forks.front().account();
+  const StreamKey key = forks.front().fork->key;
   int num_begun = 0;
   const Result<void> taken = guarded([&]() -> Result<void> {
     for (Request& fork : forks) {
@@ -137,7 +138,7 @@ Result<std::shared_ptr<StreamCanceller>> Registry::Impl::submit_forks(std::vecto
   });
   if (taken) return std::shared_ptr<StreamCanceller>(entry->route);
   if (num_begun > 0) account->ended(num_begun);
-  return edit_refused(taken.error(), forks.front().fork->key, *directory.get());
+  return edit_refused(taken.error(), key, *directory.get());
 }
 
 Result<void> Registry::backtrack(const std::string& model, Backtrack command) {

@@ -336,7 +336,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
       if (is_last) end_score(prompt);
       return;
     }
-    Sequence& sample = samples_[stream * num_samples() + static_cast<std::size_t>(event.sample)];
+    const std::size_t at = stream * num_samples() + static_cast<std::size_t>(event.sample);
+    if (at >= samples_.size()) return;  // what told of it was lost
+    Sequence& sample = samples_[at];
     Reply reply = sample.text->read(std::move(event));
     reply.prompt = static_cast<int>(stream);
     if (is_last) end_sample(sample);
@@ -352,6 +354,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (!is_controlled_ || event.error.code != ErrorCode::kConstraint) {
       return end(event.error, event.no_model);
     }
+    if (event.sample >= std::ssize(samples_)) return;
     end_sample(samples_[static_cast<std::size_t>(event.sample)]);
     listener_->on_sample_error(event.sample, event.error);
   }
@@ -361,6 +364,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(const ForkBegun& /*event*/) {}
   void on_event(const EditRefused& /*event*/) {}
   void on_event(const SampleForked& event) {
+    if (event.sample != std::ssize(samples_) || event.fork_of >= event.sample) return;
     Sequence fork = samples_[static_cast<std::size_t>(event.fork_of)];
     fork.key.sample = event.sample;
     fork.text->backtrack(static_cast<std::size_t>(event.num_backtracked));

@@ -288,6 +288,7 @@ class LayoutReader final : public ReplyReader {
   bool read_opening(ReplyEvents& events) {
     bool may_be = false;
     for (const CallLayout& layout : known_->layout.calls) {
+      if (calls_are_over_) break;
       const Match match = match_call(layout.section_begin, layout);
       if (match == Match::kWhole) return true;
       may_be = may_be || match == Match::kPartial;
@@ -312,6 +313,7 @@ class LayoutReader final : public ReplyReader {
   bool read_arguments(ReplyEvents& events) {
     std::string json;
     const auto state = arguments_->read(held_, json, ends_);
+    calls_are_over_ |= arguments_->has_broken_off();
     if (!json.empty()) events.emplace_back(CallArguments{std::move(json)});
     if (state == ArgumentReader::State::kMore) return false;
     // Where no grammar holds, a model may write what is none.
@@ -325,7 +327,9 @@ class LayoutReader final : public ReplyReader {
     std::string_view end = layout_->call_end;
     if (is_broken_ && !closing_of(*layout_).empty()) {  // it may have other brackets
       const std::string_view closing = closing_of(*layout_);
+      constexpr std::size_t kBracketsMax = 64;  // and white space
       const std::size_t at = std::min(held_.find_first_not_of(kBeforeClosing), held_.size());
+      if (at > kBracketsMax) return leave(events);
       const std::string_view rest = std::string_view(held_).substr(at);
       if (rest.size() < closing.size() && closing.starts_with(rest)) return false;
       if (rest.starts_with(closing)) {
@@ -337,7 +341,8 @@ class LayoutReader final : public ReplyReader {
     if (!held_.starts_with(end)) return std::exchange(is_broken_, true) ? leave(events) : true;
     held_.erase(0, end.size());
     if (!is_broken_) events.emplace_back(CallEnds{});
-    if (!is_list(*layout_) && !known_->begins_with_call) return leave(events);
+    const bool may_have_more = is_list(*layout_) || known_->begins_with_call;
+    if (!may_have_more || calls_are_over_) return leave(events);
     stage_ = Stage::kBetween;
     return true;
   }
@@ -404,6 +409,8 @@ class LayoutReader final : public ReplyReader {
   bool was_marked_ = false;  // calls or reasoning have ended, and no text has followed
   bool in_special_ = false;  // what is left of a special token's text
   bool is_broken_ = false;   // the call's arguments are none
+  // Arguments have broken off: what looks like a call after them may be of a text of theirs.
+  bool calls_are_over_ = false;
   FinishReason ends_ = FinishReason::kNone;
   std::optional<MarkedArguments> arguments_ = {};
 };

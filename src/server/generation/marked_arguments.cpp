@@ -27,7 +27,8 @@ MarkedArguments::MarkedArguments(const MarkedArguments& other)
       withheld_(other.withheld_),
       withheld_json_(other.withheld_json_),
       was_wrong_(other.was_wrong_),
-      is_skipping_(other.is_skipping_) {}
+      is_skipping_(other.is_skipping_),
+      has_broken_off_(other.has_broken_off_) {}
 
 // Where the mark begins, or may begin at the end of what is held.
 std::size_t MarkedArguments::find_mark(std::string_view held, FinishReason ends) const {
@@ -82,12 +83,19 @@ MarkedArguments::State MarkedArguments::read_withheld(std::string& held, std::st
 MarkedArguments::State MarkedArguments::break_off(std::string& held) {
   held = std::exchange(withheld_, {});
   withheld_json_.clear();
+  has_broken_off_ = true;
   return State::kBroken;
 }
 
+// Without a mark until the end it is text.
 MarkedArguments::State MarkedArguments::skip(std::string& held, FinishReason ends) {
-  held.erase(0, find_mark(held, ends));
-  return held.starts_with(mark_) ? State::kBroken : State::kMore;
+  num_searched_ = find_mark(held, ends);
+  if (!std::string_view(held).substr(num_searched_).starts_with(mark_)) {
+    return ends == FinishReason::kNone ? State::kMore : State::kWrong;
+  }
+  held.erase(0, num_searched_);
+  has_broken_off_ = true;
+  return State::kBroken;
 }
 
 }  // namespace lmtp::server

@@ -70,7 +70,7 @@ class EventMessages {
     if (event.no_model) answer_msg_error(entry, failures_);
     entries_.emplace_back(std::move(entry));
     if (extended == nullptr) return peer_.streams.erase(id);
-    end_sample(id, *extended, event.sample);
+    if (has_sample(*extended, event.sample)) end_sample(id, *extended, event.sample);
   }
 
   void add(LoadingNotice& event) {
@@ -116,6 +116,8 @@ class EventMessages {
     StreamTable::Live* live = peer_.streams.find(event.stream_id);
     if (live == nullptr || live->extended == nullptr) return;
     ExtendedStream& stream = *live->extended;
+    const bool is_next = event.sample == std::ssize(stream.samples);
+    if (!is_next || !has_sample(stream, event.fork_of)) return;
     ExtendedStream::Sample fork = stream.samples[static_cast<std::size_t>(event.fork_of)];
     if (fork.text) fork.text->backtrack(static_cast<std::size_t>(event.num_backtracked));
     stream.samples.push_back(std::move(fork));
@@ -147,6 +149,11 @@ class EventMessages {
   }
 
  private:
+  // One is unknown where what told of it was lost: nothing is said of it then.
+  static bool has_sample(const ExtendedStream& stream, int sample) {
+    return sample >= 0 && sample < std::ssize(stream.samples);
+  }
+
   // The client sees nothing of a row.
   void read_row(const TokenEvent& event, ExtendedStream& stream) {
     const auto row = static_cast<std::size_t>(event.sample);
@@ -191,6 +198,7 @@ class EventMessages {
 
   void add(TokenEvent& event, ExtendedStream& stream) {
     if (stream.rows != nullptr) return read_row(event, stream);
+    if (!has_sample(stream, event.sample)) return;
     const StreamId id = event.stream_id;
     const int sample = event.sample;
     const bool is_last = event.finish_reason != FinishReason::kNone;
