@@ -35,11 +35,11 @@ endif()
 # __FILE__ and debug information name files below the repository.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
-# One thread: mold with libtbb 2021.9 or older, as Debian 12 has them, hangs at times on a machine
-# that is busy (https://github.com/NixOS/nixpkgs/issues/301387); a link takes 0.2 s either way.
-find_program(LMTP_MOLD mold)
-if(LMTP_MOLD)
-  add_link_options(-fuse-ld=mold -Wl,--no-threads)
+# Faster than binutils' own; not mold, which in 1.10, as Debian 12 has it, lays some programs out
+# for ever.
+find_program(LMTP_LLD ld.lld)
+if(LMTP_LLD)
+  add_link_options(-fuse-ld=lld)
 endif()
 
 set(LMTP_DEBUG_CHECKS false)

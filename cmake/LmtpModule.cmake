@@ -75,11 +75,6 @@ endfunction()
 # it takes.
 function(lmtp_optimize_as_tests target)
   target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
-  if(LMTP_MOLD)
-    # mold 1.10 counts .tbss among what is made read-only, and where it ends at a page's end, the
-    # page that it isn't in: such a program does not start.
-    target_link_options(${target} PRIVATE LINKER:-z,norelro)
-  endif()
 endfunction()
 
 # What a compiler cache needs of clang: no times of headers, which differ in each clone.
