@@ -176,7 +176,7 @@ def other(old, new):
         (other(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"), ["q_proj.weight", "missing"]),
         (other(b"blk.1.ffn_norm", b"blk.0.ffn_norm"), ["is there twice"]),
         (other(of_type(13), of_type(34)), ["'blk.0.attn_k.weight': its type is TQ1_0, which is not "
-                                           "read; F32", "IQ2_XXS are read", "llama-quantize"]),
+                                           "read; F32", "and MXFP4 are read", "llama-quantize"]),
         (other(of_type(13), of_type(77)), ["its type is number 77", "a file of these is needed"]),
     ],
 )  # fmt: skip
