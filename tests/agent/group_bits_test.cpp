@@ -34,14 +34,13 @@ TEST_P(GroupBitsTest, WhatGroupsKeepHasTheBitsOfOneGroup) {
     const char* checkpoint;
     int window;  // one token, a block, two and a few tokens
     int num_groups;
+    bool has_stubs = false;  // beside the groups with layers; on a device there are none
   };
   for (const Case& one : {Case{"families/gemma2", 16, 3}, Case{"families/gemma3", 1, 2},
-                          Case{"families/cohere2", 35, 4},
-                          // Beside the groups with layers, that of stubs.
-                          Case{"families/mistral", 16, 2}, Case{"families/phi3", 1, 2},
-                          Case{"families/phi3", 35, 2}}) {
+                          Case{"families/cohere2", 35, 4}, Case{"families/mistral", 16, 2, true},
+                          Case{"families/phi3", 1, 2, true}, Case{"families/phi3", 35, 2, true}}) {
     SCOPED_TRACE(one.checkpoint);
-    if (GetParam() == Where::kDevice && one.window != 16) continue;
+    if (GetParam() == Where::kDevice && (one.window != 16 || one.has_stubs)) continue;
     checkpoint_ = one.checkpoint;
     window_ = one.window;
     scheduler::DebugOptions dense;

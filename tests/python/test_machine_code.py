@@ -56,7 +56,7 @@ def test_weights_and_they_alone_are_asked_for_before_the_wait(kernels):
         if "Narrow<" in kernel.name:
             # Of each four tiles the codes and the scales, of any type those of 16 bits or 32, and
             # offsets.
-            codes = 1 if "Int4Codes" in kernel.name else 2
+            codes = 1 if re.search("Int4Codes|E2M1Codes", kernel.name) else 2
             weights = (codes + 3,) if has_any_scales else (2 * (codes + 1),)
         assert kernel.loads_before_wait - biases in weights, kernel.name
     for kernel in named(kernels, "linear_tiled_kernel"):
