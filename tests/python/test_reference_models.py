@@ -16,8 +16,8 @@ import reference_model  # noqa: E402
 GOLDENS = ROOT / "tests" / "goldens"
 QUANTISED = sorted(p.parent for p in (GOLDENS / "quantized").glob("*/golden.json"))
 # Of others no model of transformers is made from the file.
-OTHERS = {"olmo2", "granite", "nemotron", "gpt-bigcode", "apertus", "falcon", "mixtral", "qwen2-moe",
-          "qwen3-moe", "olmoe", "granitemoe", "gpt-oss"}  # fmt: skip
+OTHERS = {"olmo2", "granite", "nemotron", "gpt-bigcode", "apertus", "falcon",
+          "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "granitemoe", "gpt-oss"}  # fmt: skip
 FILES = sorted(
     p
     for p in (GOLDENS / "gguf").glob("*.gguf")
