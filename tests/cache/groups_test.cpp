@@ -17,16 +17,20 @@ using testing::joined;
 
 constexpr KvLayout kThreeGroups{.num_groups = 3, .windows = {0, 16, 40}, .num_written_max = 64};
 
+// A text that was computed in one step.
+SequenceBlocks computed_in(PrefixCache& cache, const std::vector<TokenId>& tokens) {
+  SequenceBlocks blocks;
+  EXPECT_TRUE(blocks.extend(cache, static_cast<int>(tokens.size())));
+  blocks.index(cache, 0, tokens, true);
+  blocks.pass(cache, static_cast<int>(tokens.size()));
+  cache.check_invariants();
+  return blocks;
+}
+
 class GroupsTest : public ::testing::Test {
  protected:
-  // A text that was computed in one step.
   SequenceBlocks computed(const std::vector<TokenId>& tokens) {
-    SequenceBlocks blocks;
-    EXPECT_TRUE(blocks.extend(cache_, static_cast<int>(tokens.size())));
-    blocks.index(cache_, 0, tokens, true);
-    blocks.pass(cache_, static_cast<int>(tokens.size()));
-    cache_.check_invariants();
-    return blocks;
+    return computed_in(cache_, tokens);
   }
   // Takes so many blocks for something else.
   void use_up(int count) {
@@ -193,12 +197,7 @@ class GroupsOnHostTest : public ::testing::Test {
   static constexpr KvLayout kWithHost{.num_groups = 2, .windows = {0, 40}, .num_written_max = 64};
 
   SequenceBlocks computed(const std::vector<TokenId>& tokens) {
-    SequenceBlocks blocks;
-    EXPECT_TRUE(blocks.extend(cache_, static_cast<int>(tokens.size())));
-    blocks.index(cache_, 0, tokens, true);
-    blocks.pass(cache_, static_cast<int>(tokens.size()));
-    cache_.check_invariants();
-    return blocks;
+    return computed_in(cache_, tokens);
   }
   // All that is evictable is evicted.
   void use_up() {

@@ -85,9 +85,8 @@ struct KvLayout {
   // So many stubs that none of num_sequences lacks one where there are num_blocks with memory: one
   // for each of these, and the runs that sequences have passed. What was passed is a tree of texts,
   // and after each of its leaves a sequence holds a whole window (of 16m tokens at least m blocks),
-  // which no other leaf has: so it
-  // has no more leaves than there are windows in num_blocks, nor than sequences. The numbers of
-  // tokens in blocks, by which agents know them, have 32 bits.
+  // which no other leaf has: so it has no more leaves than there are windows in num_blocks, nor
+  // than sequences. The numbers of tokens in blocks, by which agents know them, have 32 bits.
   int num_stubs(int num_blocks, int num_sequences, int context_length) const {
     if (!has_stubs) return 0;
     const std::int64_t of_each = (context_length + kBlockSize - 1) / kBlockSize;
