@@ -12,6 +12,7 @@
 #include "checkpoint_files.h"
 #include "lmtp/model/weights.h"
 #include "quantized_matrix.h"
+#include "source_view.h"
 
 namespace lmtp::model {
 namespace {
@@ -86,9 +87,9 @@ class Fp4Matrices : public CodedMatrix {
   const std::int64_t k_;
 };
 
-class Fp4Source : public TensorSource {
+class Fp4Source : public SourceView {
  public:
-  explicit Fp4Source(std::unique_ptr<TensorSource> file) : file_(std::move(file)) {
+  explicit Fp4Source(std::unique_ptr<TensorSource> file) : SourceView(std::move(file)) {
     std::set<std::string> names;
     for (const std::string& name : file_->names()) {
       if (!name.ends_with(kBlocks)) continue;
@@ -104,13 +105,6 @@ class Fp4Source : public TensorSource {
     }
     names_.assign(names.begin(), names.end());
   }
-
-  std::string origin() const override { return file_->origin(); }
-  std::vector<std::string> names() const override { return names_; }
-  std::optional<StoredTensor> stored(const std::string& name) const override {
-    return file_->stored(name);
-  }
-  Result<void> check_unchanged() const override { return file_->check_unchanged(); }
 
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     if (!matrices_.contains(spec.name)) return file_->tensor(spec);
@@ -166,9 +160,7 @@ class Fp4Source : public TensorSource {
                                          spec.shape[1]);
   }
 
-  const std::unique_ptr<TensorSource> file_;
   std::set<std::string> matrices_;  // names of those that are quantised
-  std::vector<std::string> names_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "checkpoint_files.h"
 #include "lmtp/model/weights.h"
 #include "quantized_matrix.h"
+#include "source_view.h"
 
 namespace lmtp::model {
 namespace {
@@ -49,10 +50,10 @@ bool is_code(const std::optional<StoredTensor>& tensor) {
   return tensor.has_value() && (tensor->type == "I8" || tensor->type == "F8_E4M3");
 }
 
-class QuantizedSource : public TensorSource {
+class QuantizedSource : public SourceView {
  public:
   QuantizedSource(std::unique_ptr<TensorSource> file, const Quantization& quantization)
-      : file_(std::move(file)), quantization_(quantization) {
+      : SourceView(std::move(file)), quantization_(quantization) {
     const auto leaves = std::ranges::find(known_leaves(), quantization.method, &Leaves::method);
     for (const std::string& name : file_->names()) {
       for (const std::string_view mark : leaves->marks) {
@@ -73,13 +74,6 @@ class QuantizedSource : public TensorSource {
     for (const std::string& module : modules_) names.insert(module + std::string(kWeight));
     names_.assign(names.begin(), names.end());
   }
-
-  std::string origin() const override { return file_->origin(); }
-  std::vector<std::string> names() const override { return names_; }
-  std::optional<StoredTensor> stored(const std::string& name) const override {
-    return file_->stored(name);
-  }
-  Result<void> check_unchanged() const override { return file_->check_unchanged(); }
 
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     const std::string module = module_of(spec.name);
@@ -169,10 +163,8 @@ class QuantizedSource : public TensorSource {
                  bias->path + ": tensor '" + name + "' is not 0, and config.json asks for no bias"};
   }
 
-  const std::unique_ptr<TensorSource> file_;
   const Quantization quantization_;
-  std::set<std::string> modules_;  // those that are quantised
-  std::vector<std::string> names_;
+  std::set<std::string> modules_;            // those that are quantised
   std::map<std::string, TensorSpec> asked_;  // by module
   std::set<std::string> biases_;             // asked for
 };
