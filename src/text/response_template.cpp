@@ -140,8 +140,9 @@ Result<CallLayout> named_layout(const Json& field, const std::vector<std::string
     const Json* delimiters = options == nullptr ? nullptr : find_json(*options, "string_delims");
     if (delimiters == nullptr || delimiters->empty()) return layout;
     const Json& pair = delimiters->front();
-    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || pair[0] != pair[1]) {
-      return no_layout("its strings have other ends than beginnings");
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || pair[0] != pair[1] ||
+        pair[0] == "") {
+      return no_layout("its strings have other ends than beginnings, or none");
     }
     layout.arguments = Arguments::kLoose;
     layout.string_quote = pair[0].get<std::string>();

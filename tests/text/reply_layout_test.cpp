@@ -380,6 +380,9 @@ TEST(ResponseTemplates, ThatAreNotUnderstoodAreLeftAside) {
   const std::string begin = R"({"fields": {"tool_calls": {"close": "</c>", "content": "json", )";
   const std::string end = R"("transform": {"function": "{content}"}}}})";
   EXPECT_EQ(layout_of(kHermesMarkers, "", begin + R"("open": "<c>", )" + end).name, "described");
+  std::string with_no_quotes = kGemmaResponse;
+  const std::string quotes = R"("<|\"|>", "<|\"|>")";
+  with_no_quotes.replace(with_no_quotes.find(quotes), quotes.size(), R"("", "")");
   for (
       const std::string& response :
       {std::string("[]"), std::string("{}"), std::string(R"x({"fields": 7})x"), begin + end,
@@ -388,7 +391,7 @@ TEST(ResponseTemplates, ThatAreNotUnderstoodAreLeftAside) {
        begin + R"x("open_pattern": "(?P<name>", )x" + end,
        begin + R"x("open_pattern": "<c>(?P<name>x)(?P<name>y)", )x" + end,
        begin + R"x("open_pattern": "\\", )x" + end, begin + R"x("open_pattern": "a{9}", )x" + end,
-       begin + R"x("open": "<c>"}}})x",
+       begin + R"x("open": "<c>"}}})x", with_no_quotes,
        begin +
            R"x("open": "<c>", "transform": {"function": {"name": "x", "arguments": "{y}"}}}}})x"}) {
     const ReplyLayout layout = layout_of(kHermesMarkers, "", response);

@@ -313,9 +313,9 @@ class LayoutReader final : public ReplyReader {
   bool read_arguments(ReplyEvents& events) {
     std::string json;
     const auto state = arguments_->read(held_, json, ends_);
-    calls_are_over_ |= arguments_->has_broken_off();
     if (!json.empty()) events.emplace_back(CallArguments{std::move(json)});
     if (state == ArgumentReader::State::kMore) return false;
+    calls_are_over_ = state != ArgumentReader::State::kDone;
     // Where no grammar holds, a model may write what is none.
     if (state == ArgumentReader::State::kWrong) return leave(events);
     is_broken_ = state == ArgumentReader::State::kBroken;
@@ -409,7 +409,7 @@ class LayoutReader final : public ReplyReader {
   bool was_marked_ = false;  // calls or reasoning have ended, and no text has followed
   bool in_special_ = false;  // what is left of a special token's text
   bool is_broken_ = false;   // the call's arguments are none
-  // Arguments have broken off: what looks like a call after them may be of a text of theirs.
+  // Arguments were none: what looks like a call after them may be of a text of theirs.
   bool calls_are_over_ = false;
   FinishReason ends_ = FinishReason::kNone;
   std::optional<MarkedArguments> arguments_ = {};

@@ -27,8 +27,7 @@ MarkedArguments::MarkedArguments(const MarkedArguments& other)
       withheld_(other.withheld_),
       withheld_json_(other.withheld_json_),
       was_wrong_(other.was_wrong_),
-      is_skipping_(other.is_skipping_),
-      has_broken_off_(other.has_broken_off_) {}
+      is_skipping_(other.is_skipping_) {}
 
 // Where the mark begins, or may begin at the end of what is held.
 std::size_t MarkedArguments::find_mark(std::string_view held, FinishReason ends) const {
@@ -83,7 +82,6 @@ MarkedArguments::State MarkedArguments::read_withheld(std::string& held, std::st
 MarkedArguments::State MarkedArguments::break_off(std::string& held) {
   held = std::exchange(withheld_, {});
   withheld_json_.clear();
-  has_broken_off_ = true;
   return State::kBroken;
 }
 
@@ -94,7 +92,6 @@ MarkedArguments::State MarkedArguments::skip(std::string& held, FinishReason end
     return ends == FinishReason::kNone ? State::kMore : State::kWrong;
   }
   held.erase(0, num_searched_);
-  has_broken_off_ = true;
   return State::kBroken;
 }
 

@@ -39,9 +39,6 @@ class MarkedArguments {
   // nothing tells where they end.
   State read(std::string& held, std::string& json, FinishReason ends);
 
-  // They are over by a mark alone: what follows may as well be theirs.
-  bool has_broken_off() const { return has_broken_off_; }
-
  private:
   std::size_t find_mark(std::string_view held, FinishReason ends) const;
   State read_withheld(std::string& held, std::string& json, FinishReason ends);
@@ -56,7 +53,6 @@ class MarkedArguments {
   std::string withheld_json_ = {};  // what it is, if they end
   bool was_wrong_ = false;          // they were none before that mark
   bool is_skipping_ = false;        // up to what closes the call
-  bool has_broken_off_ = false;
 };
 
 }  // namespace lmtp::server

@@ -191,12 +191,8 @@ class NamedReader final : public ArgumentReader {
 
   State read(std::string& held, std::string& json) override {
     if (!is_python_ && !held.empty() && held.front() != '{') return State::kWrong;
-    // Only what closes them can be their end, or tells that a text has none.
-    constexpr char kEnds[] = {')', ']', '}', text::kSpecialBegin, 0};
-    const bool may_end = held.find_first_of(kEnds, num_seen_) != std::string::npos;
-    num_seen_ = held.size();
-    if (!may_end) return State::kMore;
     const std::size_t begin = is_python_ ? 0 : 1;
+    if (held.size() < begin) return State::kMore;
     const auto found = find_end(std::string_view(held).substr(begin));
     if (!found) return is_wrong_ ? State::kWrong : State::kMore;
     const auto read = Literals(std::string_view(held).substr(begin, *found), quote_)
@@ -211,50 +207,41 @@ class NamedReader final : public ArgumentReader {
   }
 
  private:
-  // The bracket that is one too many.
+  // The bracket that is one too many. Each byte is looked at once, as it comes.
   std::optional<std::size_t> find_end(std::string_view text) {
-    int depth = 0;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-      const char byte = text[at];
-      if (is_python_ ? byte == '"' || byte == '\'' : text.substr(at).starts_with(quote_)) {
-        const auto end = end_of_text(text, at);
-        if (!end) {  // special tokens are no part of a text
-          const std::size_t inside = at + std::max<std::size_t>(quote_.size(), 1);
-          const std::size_t mark = text.find(text::kSpecialBegin, inside);
-          is_wrong_ = mark != std::string_view::npos && !quote_.starts_with(text.substr(mark));
-          return std::nullopt;
+    for (; at_ < text.size() && !is_wrong_; ++at_) {
+      const char byte = text[at_];
+      if (!is_python_ && byte == quote_.front()) {
+        const std::string_view rest = text.substr(at_, quote_.size());
+        if (rest.size() < quote_.size() && quote_.starts_with(rest)) return std::nullopt;
+        if (rest == quote_) {
+          text_end_ = in_text() ? '\0' : byte;
+          at_ += quote_.size() - 1;
+          continue;
         }
-        at = *end - 1;
+      }
+      if (in_text()) {
+        is_wrong_ = byte == text::kSpecialBegin;  // special tokens are no part of a text
+        if (is_python_ && byte == '\\') ++at_;
+        if (is_python_ && byte == text_end_) text_end_ = '\0';
+      } else if (is_python_ && (byte == '"' || byte == '\'')) {
+        text_end_ = byte;
       } else if (byte == '(' || byte == '[' || byte == '{') {
-        ++depth;
-      } else if ((byte == ')' || byte == ']' || byte == '}') && --depth < 0) {
-        return at;
+        ++depth_;
+      } else if ((byte == ')' || byte == ']' || byte == '}') && --depth_ < 0) {
+        return at_;
       }
     }
     return std::nullopt;
   }
-
-  // Behind the closing quote.
-  std::optional<std::size_t> end_of_text(std::string_view text, std::size_t begin) const {
-    if (!is_python_) {
-      const std::size_t end = text.find(quote_, begin + quote_.size());
-      if (end == std::string_view::npos) return std::nullopt;
-      return end + quote_.size();
-    }
-    for (std::size_t at = begin + 1; at < text.size(); ++at) {
-      if (text[at] == '\\') {
-        ++at;
-      } else if (text[at] == text[begin]) {
-        return at + 1;
-      }
-    }
-    return std::nullopt;
-  }
+  bool in_text() const { return text_end_ != '\0'; }
 
   bool is_python_;
   std::string quote_;
-  std::size_t num_seen_ = 0;  // bytes, without their end
-  bool is_wrong_ = false;     // a text has none
+  std::size_t at_ = 0;    // bytes that have been looked at, without the opening bracket
+  int depth_ = 0;         // of brackets
+  char text_end_ = '\0';  // the first byte of what ends the text; none: outside of texts
+  bool is_wrong_ = false;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace lmtp::server {
 
-// REQUIRES: the layout's arguments are kPython or kLoose.
+// REQUIRES: the layout's arguments are kPython, or kLoose with a quote.
 std::unique_ptr<ArgumentReader> make_named_reader(const text::CallLayout& layout);
 
 }  // namespace lmtp::server
