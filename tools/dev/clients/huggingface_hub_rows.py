@@ -1,7 +1,7 @@
 from huggingface_hub import InferenceClient
 from rows import (
     DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, SERVER, TOOL, V1, WEATHER, Weather, call_for,
-    has_text, is_call, is_weather, row, same, user,
+    first_of, has_text, is_call, is_weather, row, same, user,
 )  # fmt: skip
 
 SETTINGS = {"max_tokens": MAX_TOKENS, "temperature": 0}
@@ -15,9 +15,8 @@ def ask(*messages, **options):
 
 
 def is_answer_with_call(answer, city=None):
-    calls = answer.choices[0].message.tool_calls or []
-    same(len(calls), 1)
-    is_call(calls[0].function.name, calls[0].function.arguments, city)
+    call = first_of(answer.choices[0].message.tool_calls or [], city)
+    is_call(call.function.name, call.function.arguments, city)
 
 
 @row("chat_completion without model=")

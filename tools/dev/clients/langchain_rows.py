@@ -3,7 +3,7 @@ from langchain.agents.structured_output import ProviderStrategy
 from langchain_openai import ChatOpenAI
 from rows import (
     CALLED, DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, WEATHER, WEATHER_CALL, Weather,
-    call_for, get_weather, has_text, is_call, is_weather, loop_ran, row, same, user,
+    call_for, first_of, get_weather, has_text, is_call, is_weather, loop_ran, row, same, user,
 )  # fmt: skip
 
 llm = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", temperature=0, max_tokens=MAX_TOKENS,
@@ -11,9 +11,9 @@ llm = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", temperature=0, max_to
 
 
 def is_message_with_call(message, city=None):
-    calls, broken = message.tool_calls, message.invalid_tool_calls
-    assert len(calls) == 1 and not broken, f"calls {calls}, broken {broken}"
-    is_call(calls[0]["name"], calls[0]["args"], city)
+    assert not message.invalid_tool_calls, f"broken {message.invalid_tool_calls}"
+    call = first_of(message.tool_calls, city)
+    is_call(call["name"], call["args"], city)
 
 
 def joined(stream):

@@ -1,7 +1,7 @@
 import litellm
 from rows import (
-    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, TOOL, V1, WEATHER, Weather, call_for, has_text,
-    is_call, is_weather, row, same, user,
+    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, TOOL, V1, WEATHER, Weather, call_for, first_of,
+    has_text, is_call, is_weather, row, same, user,
 )  # fmt: skip
 
 
@@ -14,9 +14,9 @@ def ask(*messages, provider="openai", **options):
 
 def is_answer_with_call(answer, city=None):
     choice = answer.choices[0]
-    calls = choice.message.tool_calls or []
-    same((len(calls), choice.finish_reason), (1, "tool_calls"))
-    is_call(calls[0].function.name, calls[0].function.arguments, city)
+    call = first_of(choice.message.tool_calls or [], city)
+    same(choice.finish_reason, "tool_calls")
+    is_call(call.function.name, call.function.arguments, city)
 
 
 for provider in ("openai", "hosted_vllm", "litellm_proxy"):

@@ -6,8 +6,8 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
 from rows import (
-    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, Weather, call_for, get_weather, has_text,
-    is_call, is_weather, loop_ran, row, same,
+    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, V1, Weather, call_for, first_of, get_weather,
+    has_text, is_call, is_weather, loop_ran, row, same,
 )  # fmt: skip
 
 llm = OpenAILike(
@@ -19,8 +19,8 @@ tool = FunctionTool.from_defaults(get_weather)
 
 def is_answer_with_call(answer, city=None):
     calls = llm.get_tool_calls_from_response(answer, error_on_no_tool_call=True)
-    same(len(calls), 1)
-    is_call(calls[0].tool_name, calls[0].tool_kwargs, city)
+    call = first_of(calls, city)
+    is_call(call.tool_name, call.tool_kwargs, city)
 
 
 @row("complete")

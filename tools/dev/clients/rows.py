@@ -103,6 +103,13 @@ def is_call(name, arguments, city=None):
     assert city in (None, read["city"]), f"{read!r} does not name {city}"
 
 
+def first_of(calls, city=None):
+    """The only one, or, where nothing says for what to call, the first: so small a model calls
+    again."""
+    assert len(calls) == 1 or (calls and city is None), f"calls {calls}"
+    return calls[0]
+
+
 def loop_ran(text):
     """The tool was called for Paris, once, and the model has read what it said."""
     same(CALLED, ["Paris"])
