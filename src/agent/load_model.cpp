@@ -334,6 +334,11 @@ std::int64_t kv_block_bytes(const AgentOptions& options) {
   return options.num_ranks * model::kv_block_bytes(kv_groups(options).slots, kv_type(options));
 }
 
+std::int64_t adapter_block_bytes(const AgentOptions& options) {
+  const std::vector<model::KvSpec> slots = kv_groups(options).slots;
+  return 2 * std::ssize(slots) * model::kv_piece_bytes(slots, kv_type(options));
+}
+
 Result<int> count_blocks(const AgentOptions& options) {
   const std::int64_t kv_bytes = options.kv_cache_bytes;
   LMTP_CHECK(kv_bytes > 0, kv_bytes);

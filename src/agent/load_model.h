@@ -78,6 +78,9 @@ int count_host_blocks(const AgentOptions& options);
 // Bytes of one block of the KV cache, of all ranks together. REQUIRES: count_weights() is ok.
 std::int64_t kv_block_bytes(const AgentOptions& options);
 
+// What one of them holds of an adapter. REQUIRES: the same; one rank.
+std::int64_t adapter_block_bytes(const AgentOptions& options);
+
 // The number of blocks of the KV cache, or why they are not enough for one stream.
 // REQUIRES: options.kv_cache_bytes > 0.
 Result<int> count_blocks(const AgentOptions& options);

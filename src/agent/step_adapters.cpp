@@ -85,15 +85,6 @@ Result<void> takes_adapters(const AgentOptions& options) {
     return Error{ErrorCode::kInvalid,
                  "adapters are computed on CPUs alone so far; serve this model without --cuda"};
   }
-  const std::vector<model::KvSpec> specs = model::kv_specs(options.config);
-  const auto is_other = [&](const model::KvSpec& spec) {
-    return spec.width() != specs.front().width() || spec.head_dim != specs.front().head_dim;
-  };
-  if (std::ranges::any_of(specs, is_other)) {
-    return Error{ErrorCode::kInvalid,
-                 "the layers of this model differ in their keys and values, among which adapters "
-                 "have no place yet; merge the adapter into the model"};
-  }
   return {};
 }
 
@@ -101,7 +92,7 @@ Result<std::shared_ptr<const Adapter>> read_adapter(const AgentOptions& options,
                                                     const AdapterSource& source,
                                                     const AdapterOptions& limits) {
   if (const Result<void> taken = takes_adapters(options); !taken) return taken.error();
-  const std::int64_t block_bytes = kv_block_bytes(options);
+  const std::int64_t block_bytes = adapter_block_bytes(options);
   auto weights = model::read_lora(source.folder, options.config,
                                   {.rank_max = limits.rank_max,
                                    .type = kernels::element_type(options.weight_type),

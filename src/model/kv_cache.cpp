@@ -110,11 +110,20 @@ std::int64_t kv_block_bytes(const std::vector<KvSpec>& slots, kernels::ElementTy
   return num_bytes;
 }
 
+std::int64_t kv_piece_bytes(const std::vector<KvSpec>& slots, kernels::ElementType type) {
+  std::int64_t num_bytes = keys_bytes(make_layer(slots.at(0), 1, type));
+  for (const KvSpec& spec : slots) {
+    num_bytes = std::min(num_bytes, keys_bytes(make_layer(spec, 1, type)));
+  }
+  return num_bytes;
+}
+
 KvCache::KvCache(const KvGroups& groups, int num_blocks, kernels::Stream& stream,
                  kernels::ElementType type, int num_host_blocks)
     : num_groups_(groups.layout.num_groups),
       num_blocks_(num_blocks),
       num_host_blocks_(num_host_blocks),
+      piece_bytes_(kv_piece_bytes(groups.slots, type)),
       places_(groups.layers) {
   const std::vector<KvSpec>& specs = groups.slots;
   LMTP_CHECK(num_blocks >= 2, num_blocks);
@@ -135,14 +144,6 @@ KvCache::KvCache(const KvGroups& groups, int num_blocks, kernels::Stream& stream
 const KvGroups::Place& KvCache::place(int layer) const {
   LMTP_CHECK(layer >= 0 && layer < static_cast<int>(places_.size()), layer, places_.size());
   return places_[static_cast<std::size_t>(layer)];
-}
-
-std::int64_t KvCache::piece_bytes() const {
-  const std::int64_t size = slots_.front().block_size();
-  for (const kernels::KvLayer& layer : slots_) {
-    if (layer.block_size() != size) return 0;
-  }
-  return size * kernels::element_size(slots_.front().type);
 }
 
 void KvCache::append_pieces(BlockId block, std::vector<void*>& to) const {

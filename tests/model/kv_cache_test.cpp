@@ -239,7 +239,23 @@ TEST(KvGroupsTest, LayersOfSeveralGroupsHaveOneMemoryAndBlocksOfTheirOwn) {
   EXPECT_NE(cache.group(0), cache.group(4));
   EXPECT_NE(cache.layer(0).keys, cache.layer(1).keys);
   EXPECT_EQ(cache.group(0), cache.group(1));
-  EXPECT_GT(cache.piece_bytes(), 0) << "adapters have a place";
+}
+
+TEST(KvGroupsTest, PiecesOfABlockLieWithinIt) {
+  kernels::WorkerPool pool(1);
+  kernels::Stream stream(kernels::cpu_backend(), pool);
+  const KvCache cache(kSpecs, kNumBlocks, stream, ElementType::kF32);
+  std::vector<void*> pieces;
+  cache.append_pieces(2, pieces);
+  ASSERT_EQ(pieces.size(), 2 * kSpecs.size());
+  for (std::size_t i = 0; i < kSpecs.size(); ++i) {
+    const kernels::KvLayer& layer = cache.layer(static_cast<int>(i));
+    const std::int64_t num_bytes = layer.block_size() * kernels::element_size(layer.type);
+    EXPECT_LE(cache.piece_bytes(), num_bytes);
+    EXPECT_EQ(pieces[2 * i], static_cast<std::byte*>(layer.keys) + 2 * num_bytes);
+    EXPECT_EQ(pieces[2 * i + 1], static_cast<std::byte*>(layer.values) + 2 * num_bytes);
+  }
+  EXPECT_GT(cache.piece_bytes(), 0);
 }
 
 TEST(KvLayoutTest, WhatTheNextTokenSeesIsNeeded) {

@@ -51,6 +51,9 @@ KvGroups kv_groups(const std::vector<KvSpec>& specs, int context_length);
 
 // Bytes of one block of a group.
 std::int64_t kv_block_bytes(const std::vector<KvSpec>& slots, kernels::ElementType type);
+// A block as memory of another kind, such as an adapter's: its keys and values in every slot are
+// pieces of so many bytes, those of the smallest.
+std::int64_t kv_piece_bytes(const std::vector<KvSpec>& slots, kernels::ElementType type);
 
 // Owner: the model agent. Blocks of the host, for what has no place on a device, are numbered
 // behind its own; only copy_blocks() knows them. On the host, address space is reserved at once;
@@ -79,9 +82,8 @@ class KvCache {
   // The memory of all blocks.
   const std::vector<kernels::KvLayer>& slots() const { return slots_; }
 
-  // A block's memory: its keys and values in every slot, pieces of piece_bytes() each, or 0 where
-  // slots differ. For what is not keys and values: adapters.
-  std::int64_t piece_bytes() const;
+  // A block's memory for what is not keys and values: kv_piece_bytes() each.
+  std::int64_t piece_bytes() const { return piece_bytes_; }
   void append_pieces(BlockId block, std::vector<void*>& to) const;
 
   // Makes the copies, in order, in every slot. `copies`: memory of the ops' device.
@@ -94,6 +96,7 @@ class KvCache {
   int num_groups_;
   int num_blocks_;
   int num_host_blocks_;
+  std::int64_t piece_bytes_;
   std::vector<KvGroups::Place> places_;  // by layer
   kernels::Memory memory_;               // for each slot its keys, then its values
   kernels::Memory host_memory_;          // the same, of the host's blocks
