@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -147,7 +148,9 @@ class Converter {
   void read_sizes() {
     size("context_length", "max_position_embeddings");
     size("embedding_length", "hidden_size");
-    size("block_count", "num_hidden_layers");
+    // Those after a model's layers guess further tokens, and are not run.
+    json_["num_hidden_layers"] =
+        size("block_count", "num_hidden_layers") - find_size("nextn_predict_layers").value_or(0);
     json_["ffn_hidden_size"] = size("feed_forward_length", "intermediate_size");
     const std::int64_t num_heads = size("attention.head_count", "num_attention_heads");
     const std::int64_t num_kv_heads = find_size("attention.head_count_kv").value_or(num_heads);
@@ -267,6 +270,7 @@ class Converter {
     for (const char* key : {"attention_bias", "use_bias", "use_qkv_bias", "bias"}) {
       json_[key] = has_bias;
     }
+    json_["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
     json_["attention_out_bias"] = has("blk.0.attn_output.bias");
     json_["mlp_bias"] = has("blk.0.ffn_up.bias");
     if (family_.keys.windows) read_windows();
@@ -295,18 +299,40 @@ class Converter {
     }
   }
 
-  // All layers are sparse, as llama.cpp takes it.
+  // All layers are sparse, as llama.cpp takes it, where the file does not say.
   void read_experts() {
     const std::int64_t count = size("expert_count", "num_experts");
-    json_["num_local_experts"] = count;
-    size("expert_used_count", "num_experts_per_tok");
-    json_["norm_topk_prob"] = family_.keys.sums_to_one;
-    if (const auto width = find_size("expert_feed_forward_length")) {
-      json_["moe_intermediate_size"] = *width;
-      if (family_.model_type == "gpt_oss") json_["intermediate_size"] = *width;
+    for (const char* key : {"num_local_experts", "n_routed_experts", "moe_num_experts"}) {
+      json_[key] = count;
     }
-    if (const auto width = find_size("expert_shared_feed_forward_length")) {
-      json_["shared_expert_intermediate_size"] = *width;
+    json_["moe_k"] = size("expert_used_count", "num_experts_per_tok");
+    json_["norm_topk_prob"] = family_.keys.sums_to_one;
+    take("expert_feed_forward_length", {"moe_intermediate_size"});
+    take("expert_shared_feed_forward_length", {"shared_expert_intermediate_size"});
+    if (family_.model_type == "gpt_oss") take("expert_feed_forward_length", {"intermediate_size"});
+    if (family_.keys.dense_first) {
+      take("leading_dense_block_count", {"first_k_dense_replace", "moe_layer_start_index"});
+      take("interleave_moe_layer_step", {"moe_layer_interval"});
+      take("expert_shared_count", {"n_shared_experts", "moe_num_shared_experts"});
+    }
+    constexpr std::string_view kScores = "expert_gating_func";
+    constexpr std::int64_t kSoftmax = 1;
+    constexpr std::int64_t kSigmoid = 2;
+    if (gguf_size(file_, family_, kScores) == (family_.keys.sigmoid ? kSigmoid : kSoftmax)) {
+      used_.insert(kScores);
+    }
+    if (!family_.keys.sigmoid) return;
+    number("expert_weights_scale", "routed_scaling_factor");
+    take("expert_group_count", {"n_group"});
+    take("expert_group_used_count", {"topk_group"});
+    used_.insert("expert_weights_norm");
+    json_["norm_topk_prob"] = file_.boolean(full("expert_weights_norm"), error_).value_or(false);
+  }
+
+  void take(std::string_view key, std::initializer_list<const char*> ours) {
+    const auto value = find_size(key);
+    for (const char* const one : ours) {
+      if (value) json_[one] = *value;
     }
   }
 

@@ -103,9 +103,11 @@ constexpr GgufName kOlmoLayer[] = {
     {"ffn_down", "mlp.down_proj"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
 };
+// Also GLM's mixtures, which have norms of queries and keys.
 constexpr GgufName kSeedOssLayer[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k", "self_attn.k_proj"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"attn_v", "self_attn.v_proj"},
     {"attn_output", "self_attn.o_proj"}, {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
@@ -190,12 +192,18 @@ constexpr GgufName kGptNeoxLayer[] = {
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
 
-// What sparse layers have besides.
-constexpr GgufName kQwenExperts[] = {
+// What sparse layers have besides; the families' own names first.
+constexpr GgufName kExperts[] = {
     {"ffn_gate_inp", "mlp.gate"},
     {"ffn_gate_exps", "mlp.experts.*.gate_proj", GgufChange::kExperts},
     {"ffn_up_exps", "mlp.experts.*.up_proj", GgufChange::kExperts},
     {"ffn_down_exps", "mlp.experts.*.down_proj", GgufChange::kExperts},
+    {"exp_probs_b", "mlp.gate.e_score_correction_bias", GgufChange::kBare},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+constexpr GgufName kQwenExperts[] = {
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
     {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
@@ -207,19 +215,13 @@ constexpr GgufName kMixtralExperts[] = {
     {"ffn_up_exps", "block_sparse_moe.experts.*.w3", GgufChange::kExperts},
     {"ffn_down_exps", "block_sparse_moe.experts.*.w2", GgufChange::kExperts},
 };
-constexpr GgufName kGraniteExperts[] = {
-    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.*.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.*.down_proj", GgufChange::kExperts},
-};
+constexpr GgufName kGraniteExperts[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"}};
+constexpr GgufName kErnieExperts[] = {
+    {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias", GgufChange::kBare}};
 constexpr GgufName kGptOssExperts[] = {
     {"post_attention_norm", "post_attention_layernorm"},
     {"attn_sinks", "self_attn.sinks", GgufChange::kBare},
     {"ffn_gate_inp", "mlp.router"},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.*.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.*.down_proj", GgufChange::kExperts},
 };
 
 // Mistral's models and InternLM 3 are of the architecture llama there; of InternLM 2 queries, keys
@@ -336,6 +338,27 @@ constexpr GgufFamily kFamilies[] = {
      {},
      {},
      kGptOssExperts},
+    {"glm4moe",
+     "glm4_moe",
+     "model.layers.",
+     kLlamaWhole,
+     kSeedOssLayer,
+     {.experts = true, .sigmoid = true, .dense_first = true}},
+    {"dots1",
+     "dots1",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.experts = true, .sigmoid = true, .dense_first = true}},
+    {"ernie4_5-moe",
+     "ernie4_5_moe",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.experts = true, .dense_first = true},
+     {},
+     {},
+     kErnieExperts},
 };
 
 // "12" of "12.attn_q.weight"; empty if there is no number with a point behind.
@@ -346,8 +369,11 @@ std::string_view layer_of(std::string_view name) {
 }
 
 const GgufName* find_name(const GgufFamily& family, std::string_view stem, bool is_in_layer) {
-  for (const auto names : {is_in_layer ? family.of_layer : family.whole,
-                           is_in_layer ? family.of_experts : std::span<const GgufName>()}) {
+  using Names = std::span<const GgufName>;
+  const bool has_experts = is_in_layer && family.keys.experts;
+  for (const Names names :
+       {is_in_layer ? family.of_layer : family.whole, has_experts ? family.of_experts : Names(),
+        has_experts ? Names(kExperts) : Names()}) {
     const auto found = std::ranges::find(names, stem, &GgufName::gguf);
     if (found != names.end()) return &*found;
   }
@@ -388,8 +414,7 @@ GgufTensorName translate_name(const GgufFamily& family, std::string_view name) {
     if (known != nullptr) {
       const std::string prefix =
           is_in_layer ? std::string(family.layers) + std::string(layer) + "." : std::string();
-      const bool is_bare = known->change == GgufChange::kBare && leaf == ".weight";
-      if (is_bare) return {prefix + std::string(known->ours)};
+      if (known->change == GgufChange::kBare) return {prefix + std::string(known->ours)};
       const bool is_of_rows = known->change == GgufChange::kInterleaved ||
                               known->change == GgufChange::kByPart ||
                               known->change == GgufChange::kExperts;

@@ -19,7 +19,7 @@ enum class GgufChange : std::uint8_t {
   kByPart,       // rows are [q | k | v][group], not [group][q | k | v], a group each KV head
   kTransposed,   // [outputs, inputs], not Conv1D's [inputs, outputs]
   kOneAdded,     // a norm's weight, kept around 1, not 0
-  kBare,         // there it has no ".weight"
+  kBare,         // there it has no ".weight" or ".bias"
   kExperts,      // [experts, ...]: one there for each, whose number is the * of its name
 };
 
@@ -41,6 +41,8 @@ struct GgufKeys {
   bool parallel = false;          // use_parallel_residual
   bool experts = false;           // sparse layers
   bool sums_to_one = false;       // and the weights of a token's experts do
+  bool sigmoid = false;           // they are sigmoids of the experts' scores
+  bool dense_first = false;       // the first layers may have no experts
   bool xielu = false;             // "xielu.": an activation's numbers, which are tensors elsewhere
 };
 
@@ -56,7 +58,7 @@ struct GgufFamily {
   GgufKeys keys = {};
   std::string_view tensor = {};  // which files of this row have, of several with that architecture
   std::string_view windowed_type = {};  // config.json's where the file has windows; empty: the same
-  std::span<const GgufName> of_experts = {};  // of layers that are sparse, besides those above
+  std::span<const GgufName> of_experts = {};  // of sparse layers: its own, before those of all
 };
 
 // By the file's general.architecture. The error lists those that are supported.

@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GgufGoldenTest,
                                            "qwen3", "phi3-longrope", "gemma2", "gpt-neox", "gpt2",
                                            "olmo2", "granite", "nemotron", "gpt-bigcode", "apertus",
                                            "falcon", "mixtral", "qwen2-moe", "qwen3-moe", "olmoe",
-                                           "granitemoe", "gpt-oss"));
+                                           "granitemoe", "gpt-oss", "glm4-moe", "ernie4-5-moe"));
 
 // Folders that other libraries quantised; activations stay float.
 class QuantizedGoldenTest : public ::testing::TestWithParam<const char*> {};

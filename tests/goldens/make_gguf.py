@@ -60,6 +60,8 @@ FAMILIES = {
     "olmoe": ("experts/olmoe", "f16"),
     "granitemoe": ("experts/granitemoe", "f16"),
     "gpt-oss": ("experts/gpt-oss", "f16"),
+    "glm4-moe": ("experts/glm4-moe", "f16"),
+    "ernie4-5-moe": ("experts/ernie4-5-moe", "f16"),
 }
 TOKENIZERS = {
     "llama2": ("LlamaForCausalLM", None),
@@ -187,10 +189,10 @@ def write_family(name, source, kind, scratch):
     if "query_pre_attn_scalar" in config:  # which files do not have: it is the size of a head
         config["query_pre_attn_scalar"] = config["head_dim"]
         (folder / "config.json").write_text(json.dumps(config))
-    if config["model_type"] == "mixtral":
-        config["sliding_window"] = None  # nor this
+    if config["model_type"] in ("mixtral", "ernie4_5_moe"):
+        config |= dict(sliding_window=None, use_bias=False)  # nor these
         (folder / "config.json").write_text(json.dumps(config))
-    if "norm_topk_prob" in config:  # nor these: as llama.cpp has it, by family
+    if "norm_topk_prob" in config and "n_group" not in config:  # nor these: as llama.cpp has it
         config |= dict(norm_topk_prob=config["model_type"] == "qwen3_moe")
         if "mlp_only_layers" in config:
             config |= dict(mlp_only_layers=[], decoder_sparse_step=1)

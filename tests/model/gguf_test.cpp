@@ -189,6 +189,28 @@ GgufAssembler small(const std::string& architecture) {
   return file;
 }
 
+TEST(GgufConfigTest, LayersThatGuessFurtherTokensAreLeftOut) {
+  const auto with_guessing = [](std::uint32_t count, std::uint32_t scores) {
+    GgufAssembler file = small("glm4moe");
+    for (const auto& [key, value] : {std::pair{".nextn_predict_layers", count},
+                                     {".expert_gating_func", scores},
+                                     {".expert_count", 4U},
+                                     {".expert_used_count", 2U},
+                                     {".leading_dense_block_count", 3U}}) {
+      file.key("glm4moe" + std::string(key), value);
+    }
+    return gguf_config(file);
+  };
+  constexpr std::uint32_t kSigmoid = 2;
+  const auto config = with_guessing(1, kSigmoid);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->num_layers, 4) << "of 5";
+  EXPECT_FALSE(config->layers[2].sparse);
+  EXPECT_TRUE(config->layers[3].sparse);
+  EXPECT_THAT(with_guessing(5, kSigmoid).error().message, HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(with_guessing(1, 1).error().message, HasSubstr("'glm4moe.expert_gating_func'"));
+}
+
 std::vector<int> gguf_windows(const GgufAssembler& file) {
   const auto config = gguf_config(file);
   EXPECT_TRUE(config.ok()) << config.error().message;

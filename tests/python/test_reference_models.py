@@ -17,7 +17,8 @@ GOLDENS = ROOT / "tests" / "goldens"
 QUANTISED = sorted(p.parent for p in (GOLDENS / "quantized").glob("*/golden.json"))
 # Of others no model of transformers is made from the file.
 OTHERS = {"olmo2", "granite", "nemotron", "gpt-bigcode", "apertus", "falcon",
-          "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "granitemoe", "gpt-oss"}  # fmt: skip
+          "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "granitemoe", "gpt-oss", "glm4-moe",
+          "ernie4-5-moe"}  # fmt: skip
 FILES = sorted(
     p
     for p in (GOLDENS / "gguf").glob("*.gguf")
