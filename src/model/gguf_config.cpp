@@ -305,7 +305,7 @@ class Converter {
     for (const char* key : {"num_local_experts", "n_routed_experts", "moe_num_experts"}) {
       json_[key] = count;
     }
-    json_["moe_k"] = size("expert_used_count", "num_experts_per_tok");
+    json_["moe_topk"] = json_["moe_k"] = size("expert_used_count", "num_experts_per_tok");
     json_["norm_topk_prob"] = family_.keys.sums_to_one;
     take("expert_feed_forward_length", {"moe_intermediate_size"});
     take("expert_shared_feed_forward_length", {"shared_expert_intermediate_size"});
@@ -313,7 +313,8 @@ class Converter {
     if (family_.keys.dense_first) {
       take("leading_dense_block_count", {"first_k_dense_replace", "moe_layer_start_index"});
       take("interleave_moe_layer_step", {"moe_layer_interval"});
-      take("expert_shared_count", {"n_shared_experts", "moe_num_shared_experts"});
+      take("expert_shared_count",
+           {"n_shared_experts", "moe_num_shared_experts", "num_shared_expert"});
     }
     constexpr std::string_view kScores = "expert_gating_func";
     constexpr std::int64_t kSoftmax = 1;

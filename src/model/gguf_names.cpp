@@ -218,6 +218,14 @@ constexpr GgufName kMixtralExperts[] = {
 constexpr GgufName kGraniteExperts[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"}};
 constexpr GgufName kErnieExperts[] = {
     {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias", GgufChange::kBare}};
+constexpr GgufName kMiniMaxExperts[] = {
+    {"exp_probs_b", "mlp.e_score_correction_bias", GgufChange::kBare}};
+constexpr GgufName kHunyuanExperts[] = {
+    {"ffn_gate_inp", "mlp.gate.wg"},
+    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
+};
 constexpr GgufName kGptOssExperts[] = {
     {"post_attention_norm", "post_attention_layernorm"},
     {"attn_sinks", "self_attn.sinks", GgufChange::kBare},
@@ -350,6 +358,30 @@ constexpr GgufFamily kFamilies[] = {
      kLlamaWhole,
      kQwenLayer,
      {.experts = true, .sigmoid = true, .dense_first = true}},
+    {"qwen3vlmoe",
+     "qwen3_vl_moe_text",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.experts = true, .sums_to_one = true}},
+    {"minimax-m2",
+     "minimax_m2",
+     "model.layers.",
+     kLlamaWhole,
+     kQwenLayer,
+     {.experts = true, .sigmoid = true},
+     {},
+     {},
+     kMiniMaxExperts},
+    {"hunyuan-moe",
+     "hunyuan_v1_moe",
+     "model.layers.",
+     kLlamaWhole,
+     kHunyuanLayer,
+     {.experts = true, .dense_first = true},
+     {},
+     {},
+     kHunyuanExperts},
     {"ernie4_5-moe",
      "ernie4_5_moe",
      "model.layers.",

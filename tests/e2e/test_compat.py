@@ -13,6 +13,6 @@ def test_a_folder_of_each_family_is_read_as_it_was_saved():
         capture_output=True, text=True, timeout=TIMEOUT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "61 folders: all load" in done.stdout
+    assert "64 folders: all load" in done.stdout
     greedy = [int(line.split()[1]) for line in done.stdout.splitlines() if "greedy" in line]
-    assert len(greedy) == 61 and min(greedy) >= 24, "too little was compared"
+    assert len(greedy) == 64 and min(greedy) >= 24, "too little was compared"

@@ -33,7 +33,7 @@ ONE_EACH = ("gpt2", "llama3-tied", "opt-narrow-embedding", "gpt-neox-whole", "mi
             "falcon", "qwen3-moe", "mixtral", "olmoe", "granitemoe", "qwen2-moe", "gpt-oss",
             "glm4-moe", "ernie4-5-moe", "cwm", "iquestcoder", "ministral", "vaultgemma", "jais2",
             "olmo", "biogpt", "openai-gpt", "hyperclovax", "dots1", "solar-open",
-            "gpt-oss-mxfp4")  # fmt: skip
+            "gpt-oss-mxfp4", "minimax-m2", "hunyuan-moe", "qwen3-vl-moe")  # fmt: skip
 MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased", "llama-yarn",
         "qwen2", "qwen3", "phi3", "llama-relu2", "llama-own-head", "llava-outer-tied",
         "stablelm-parallel", "gpt-bigcode-heads", "falcon-one-norm", "falcon-multi-query",
@@ -41,7 +41,8 @@ MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased"
         "hyperclovax-before")  # fmt: skip
 # Which the pinned release reads otherwise.
 AS_NEWEST = ("llama-own-head", "llava-outer-tied", "ministral3", "internlm3", "cwm",
-             "iquestcoder", "jais2", "hyperclovax", "hyperclovax-before", "solar-open")  # fmt: skip
+             "iquestcoder", "jais2", "hyperclovax", "hyperclovax-before", "solar-open",
+             "minimax-m2")  # fmt: skip
 FORMATS = (("pinned", "safetensors"), ("newest", "safetensors"), ("pinned", "bin"),
            ("newest", "state-dict"), ("pinned", "state-dict"))  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")

@@ -119,6 +119,16 @@ SHAPES = SHAPES | NEWER_SHAPES | EXPERT_SHAPES | LATER_SHAPES | {
         n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=1.7,
         attention_bias=True,
     )),
+    "minimax-m2": ("MiniMaxM2", GATED | dict(
+        head_dim=12, intermediate_size=20, num_local_experts=8, num_experts_per_tok=2,
+        rotary_dim=6,
+    )),
+    "hunyuan-moe": ("HunYuanMoEV1", GATED | dict(
+        head_dim=12, intermediate_size=20, num_experts=8, moe_topk=[2, 2, 2],
+    )),
+    "qwen3-vl-moe": ("Qwen3VLMoe", GATED | dict(
+        head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=20,
+    )),
     "phi-tied": ("Phi", GATED | dict(hidden_size=48, tie_word_embeddings=True)),
     "llama-relu6": ("Llama", GATED | dict(hidden_act="relu6")),
     "llama-quick-gelu": ("Llama", GATED | dict(hidden_act="quick_gelu")),
@@ -142,6 +152,8 @@ QWEN_VISION = {
                        out_hidden_size=36),
     "Qwen3VL": dict(depth=1, hidden_size=16, num_heads=2, intermediate_size=16,
                     out_hidden_size=36, deepstack_visual_indexes=[0]),
+    "Qwen3VLMoe": dict(depth=1, hidden_size=16, num_heads=2, intermediate_size=16,
+                       out_hidden_size=36, deepstack_visual_indexes=[0]),
 }  # fmt: skip
 # What its family is published with; others have Llama 3's.
 TOKENIZERS = {

@@ -184,7 +184,10 @@ class WeightLoader {
   PlainWeight plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init,
                     float shift = 0.0F);
   // Whether the source has a file with that tensor.
-  bool has(const std::string& name) const { return source_.stored(prefix_ + name).has_value(); }
+  bool has(const std::string& name) const { return stored(name).has_value(); }
+  std::optional<StoredTensor> stored(const std::string& name) const {
+    return source_.stored(prefix_ + name);
+  }
   // Its elements, in host memory; empty after an error, and if the source only records requests.
   std::vector<float> numbers(const std::string& name, std::vector<std::int64_t> shape,
                              TensorInit init);

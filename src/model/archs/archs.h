@@ -29,19 +29,20 @@ extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kMinistral3, 
     kPhi, kStableLm, kNemotron, kArcee, kGptJ, kGptBigCode, kGptNeo, kApertus, kHunyuanV1Dense,
     kCodeGen, kFalcon, kInternLM2, kInternLM3, kMixtral, kQwen2Moe, kQwen3Moe, kOlmoe, kGraniteMoe,
     kGptOss, kGlm4Moe, kErnie45Moe, kCwm, kIQuestCoder, kMinistral, kVaultGemma, kJais2, kOlmo,
-    kBioGpt, kGpt1, kHyperClovaX, kDots1, kSolarOpen;
+    kBioGpt, kGpt1, kHyperClovaX, kDots1, kSolarOpen, kMiniMaxM2, kHunyuanV1Moe, kQwen3VlMoe;
 
 inline constexpr const Architecture* kArchitectures[] = {
-    &kGpt2,           &kGptNeox,  &kOpt,         &kLlama,       &kMistral,    &kMinistral3,
-    &kQwen2,          &kQwen3,    &kPhi3,        &kGemma2,      &kGemma,      &kGemma3,
-    &kQwen2Vl,        &kQwen25Vl, &kQwen3Vl,     &kOlmo2,       &kOlmo3,      &kGranite,
-    &kSmolLM3,        &kSeedOss,  &kErnie45,     &kHelium,      &kGlm,        &kGlm4,
-    &kCohere,         &kCohere2,  &kExaone4,     &kStarcoder2,  &kPhi,        &kStableLm,
-    &kNemotron,       &kArcee,    &kGptJ,        &kGptBigCode,  &kGptNeo,     &kApertus,
-    &kHunyuanV1Dense, &kCodeGen,  &kFalcon,      &kInternLM2,   &kInternLM3,  &kMixtral,
-    &kQwen2Moe,       &kQwen3Moe, &kOlmoe,       &kGraniteMoe,  &kGptOss,     &kGlm4Moe,
-    &kErnie45Moe,     &kCwm,      &kIQuestCoder, &kMinistral,   &kVaultGemma, &kJais2,
-    &kOlmo,           &kBioGpt,   &kGpt1,        &kHyperClovaX, &kDots1,      &kSolarOpen,
+    &kGpt2,           &kGptNeox,      &kOpt,         &kLlama,       &kMistral,    &kMinistral3,
+    &kQwen2,          &kQwen3,        &kPhi3,        &kGemma2,      &kGemma,      &kGemma3,
+    &kQwen2Vl,        &kQwen25Vl,     &kQwen3Vl,     &kOlmo2,       &kOlmo3,      &kGranite,
+    &kSmolLM3,        &kSeedOss,      &kErnie45,     &kHelium,      &kGlm,        &kGlm4,
+    &kCohere,         &kCohere2,      &kExaone4,     &kStarcoder2,  &kPhi,        &kStableLm,
+    &kNemotron,       &kArcee,        &kGptJ,        &kGptBigCode,  &kGptNeo,     &kApertus,
+    &kHunyuanV1Dense, &kCodeGen,      &kFalcon,      &kInternLM2,   &kInternLM3,  &kMixtral,
+    &kQwen2Moe,       &kQwen3Moe,     &kOlmoe,       &kGraniteMoe,  &kGptOss,     &kGlm4Moe,
+    &kErnie45Moe,     &kCwm,          &kIQuestCoder, &kMinistral,   &kVaultGemma, &kJais2,
+    &kOlmo,           &kBioGpt,       &kGpt1,        &kHyperClovaX, &kDots1,      &kSolarOpen,
+    &kMiniMaxM2,      &kHunyuanV1Moe, &kQwen3VlMoe,
 };
 
 // The architecture of that model_type, or an error that lists the supported ones.

@@ -214,9 +214,14 @@ class ExpertsLoading {
 
 Experts load_experts(WeightLoader& in, const ModelConfig& config, const LayerSpec& spec,
                      const std::vector<ExpertForm>& forms, const std::string& layer) {
+  const auto has_order = [&](const ExpertForm& form) {
+    const auto all = in.stored(layer + form.all_up);
+    const std::size_t inputs = form.is_inputs_by_outputs ? 1 : 2;
+    return !all || all->shape.size() <= inputs || all->shape[inputs] == config.hidden_size;
+  };
   // As published, or as transformers 5 has them in memory.
   const auto found = std::ranges::find_if(forms, [&](const ExpertForm& form) {
-    return in.has(layer + form.router + ".weight") &&
+    return in.has(layer + form.router + ".weight") && has_order(form) &&
            (!config.experts.choice_bias || in.has(layer + form.choice_bias));
   });
   const ExpertForm& form = found == forms.end() ? forms.front() : *found;
