@@ -35,12 +35,10 @@ endif()
 # __FILE__ and debug information name files below the repository.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
-# Faster than binutils' own; not mold, which in 1.10, as Debian 12 has it, lays some programs out
-# for ever.
-find_program(LMTP_LLD ld.lld)
-if(LMTP_LLD)
-  add_link_options(-fuse-ld=lld)
-endif()
+# Programs are linked by binutils' linker, the compilers' own. lld 14, as Debian 12 has it, keeps
+# one entry of .eh_frame_hdr for each address: where gcc has left nothing of a function's cold part,
+# the next function's entry is lost, and an exception that passes through that one ends the process.
+# mold 1.10 lays some programs out for ever.
 
 set(LMTP_DEBUG_CHECKS false)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
