@@ -18,7 +18,15 @@
 
 namespace lmtp::engine {
 
+namespace {
+
 constexpr std::chrono::milliseconds kGatherTimeMax{5};
+
+Error device_lost() {
+  return {ErrorCode::kDeviceLost, "the device was lost; retry once the model is loaded again"};
+}
+
+}  // namespace
 
 // What the last step gave is delivered while this one runs; where the agent runs ahead, this one
 // has been started by the last, and the next one is started as well.
@@ -54,8 +62,7 @@ void Engine::Impl::step() {
     steps.drop_all();
     if (agent->is_lost()) {
       lost = true;
-      return fail_all(
-          {ErrorCode::kDeviceLost, "the device was lost; retry once the model is loaded again"});
+      return fail_all(device_lost());
     }
   }
   if (options.debug.check_invariants) scheduler->check_invariants();
@@ -80,7 +87,7 @@ void Engine::Impl::commit() {
 // Commands and the deadline of a stop are handled only while no step is in flight, so no step is
 // started ahead if there are any. A request that arrives after this check waits one step longer.
 void Engine::Impl::start_ahead() {
-  if (!options.debug.run_ahead || !agent->runs_ahead() || steps.newest().error) return;
+  if (!options.debug.run_ahead || !agent->runs_ahead() || !steps.newest().begun) return;
   if (options.max_drafts > 0) return;  // what a step gives is not known before it has ended
   if (stop_at || !inbox->queue.empty() || controlled.has_choices()) return;
   const scheduler::StepPlan& plan = this->plan_ahead();
@@ -132,7 +139,7 @@ Result<void> Engine::Impl::finish() {
   const Clock::time_point now = Clock::now();
   const Clock::time_point since = std::max(step.since, last_finish);
   if (trace.is_on()) trace_step(step, !done, since, now);
-  if (step.error) return std::move(done);
+  if (!step.begun) return std::move(done);
   last_finish = now;
   pace.add(step.num_tokens, step.num_decodes, now - since, step.num_moves, step.num_drafts);
   return std::move(done);
@@ -197,7 +204,8 @@ void Engine::Impl::run() {
   if (on_lost) on_lost(std::move(unanswered));
 }
 
-// What is queued is answered, or given back where the device was lost.
+// What is queued is answered, or given back where the device was lost; but forks, whose streams
+// have ended: those of the same ids may be others by then.
 std::vector<Request> Engine::Impl::close() {
   stopped = true;
   publish();
@@ -209,10 +217,11 @@ std::vector<Request> Engine::Impl::close() {
   guarded_twice([&] { unanswered.reserve(commands.size()); });
   for (EngineCommand& command : commands) {
     if (auto* request = std::get_if<Request>(&command)) {
-      if (lost && !stop_at && on_lost) {
+      const bool comes_back = lost && !stop_at && on_lost;
+      if (comes_back && request->fork == nullptr) {
         unanswered.push_back(std::move(*request));
       } else {
-        guarded_twice([&] { refuse(*request, shutting_down()); });
+        guarded_twice([&] { refuse(*request, comes_back ? device_lost() : shutting_down()); });
       }
     } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
       std::erase_if(unanswered, [&](const Request& waiting) {

@@ -78,6 +78,7 @@ std::span<const ConnectionId> Outbox::deliver() {
   if (!failed_.empty()) keep_lost_ends();
   grouped_.clear();
   sent_.clear();
+  guarded_twice([&] { add_lost_ends(); });  // before more is added, or with the next call
   return failed_;
 }
 
@@ -113,13 +114,18 @@ void Outbox::make(Delivery& delivery) {
   });
 }
 
-// Of an event that was moved from, the stream's id and its finish_reason are still there.
+// What was not taken has not been moved from either.
 void Outbox::keep_lost_ends() noexcept {
   for (const Delivery& delivery : sent_) {
     if (!delivery.failed) continue;
     for (std::size_t i = delivery.end - delivery.num_events; i < delivery.end; ++i) {
-      if (!is_last(grouped_[i])) continue;
-      lost_.push_back({delivery.connection, delivery.sink, lost_end(grouped_[i])});
+      StreamEvent& event = grouped_[i];
+      if (std::holds_alternative<SampleForked>(event) ||
+          std::holds_alternative<EditRefused>(event)) {
+        lost_.push_back({delivery.connection, delivery.sink, std::move(event)});
+      } else if (is_last(event)) {
+        lost_.push_back({delivery.connection, delivery.sink, lost_end(event)});
+      }
     }
   }
   std::ranges::reverse(lost_);
@@ -129,9 +135,11 @@ void Outbox::keep_lost_ends() noexcept {
 void Outbox::add_lost_ends() {
   for (; !lost_.empty(); lost_.pop_back()) {
     const LostEnd& end = lost_.back();
-    StreamError error = end.error;
-    error.error = {ErrorCode::kInternal, "internal: the end of this stream was lost"};
-    add(end.connection, end.sink, std::move(error));
+    StreamEvent event = end.event;
+    if (auto* error = std::get_if<StreamError>(&event)) {
+      error->error = {ErrorCode::kInternal, "internal: the end of this stream was lost"};
+    }
+    add(end.connection, end.sink, std::move(event));
   }
 }
 

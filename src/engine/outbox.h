@@ -22,9 +22,9 @@ class Outbox {
 
   // Makes one delivery to each connection that has events, in their order, and then wakes those who
   // take them. Where one cannot be made (a sink threw), its events are lost: the connection is
-  // returned, whose streams must not go on as if it had come, and for those that ended in it an
-  // error stays for the next call. An exception leaves everything for the next call. What is
-  // returned is valid until then.
+  // returned, whose streams must not go on as if it had come; for those that ended in it an error
+  // stays for the next call, and so does what began a sample or refused an edit. An exception
+  // leaves everything for the next call. What is returned is valid until then.
   std::span<const ConnectionId> deliver();
 
  private:
@@ -39,11 +39,12 @@ class Outbox {
     std::size_t delivery = 0;
     StreamEvent event;
   };
-  // The end of a stream, which could not be delivered.
+  // What could not be delivered and has to be: the end of a stream, the beginning of a sample,
+  // which has an end, and the answer to an edit.
   struct LostEnd {
     ConnectionId connection = 0;
     std::shared_ptr<EventSink> sink;
-    StreamError error;  // without its text, which takes memory
+    StreamEvent event;  // a StreamError without its text, which takes memory
   };
   // A place of the hash table of this round's deliveries.
   struct Place {

@@ -26,7 +26,8 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
       std::ranges::count(plan.copies, kBlockSize, &scheduler::BlockCopy::num_tokens));
   step.since = runtime::Clock::now();
   step.is_ahead = num_steps_ > 1;
-  const Result<void> begun = guarded([&]() -> Result<void> {
+  // Moved, as where it is kept: a copy of an error needs memory.
+  step.begun = guarded([&]() -> Result<void> {
     if (!step.is_ahead) begin_masks(scheduler);
     // One that does not run ahead would compute now, before the last step is delivered.
     if (!agent.runs_ahead()) return {};
@@ -34,11 +35,6 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
     Result<void> done = forward(agent, plan);
     return done && step.is_chosen ? choose(agent, {}) : std::move(done);
   });
-  if (begun) {
-    step.error.reset();
-  } else {
-    step.error = begun.error();
-  }
 }
 
 void StepsInFlight::begin_masks(const scheduler::Scheduler& scheduler) {
@@ -48,9 +44,7 @@ void StepsInFlight::begin_masks(const scheduler::Scheduler& scheduler) {
 void StepsInFlight::choose(scheduler::ModelAgent& agent) {
   StartedStep& step = steps_[oldest_];
   step.is_chosen = true;
-  if (step.error) return;
-  const Result<void> done = guarded([&] { return choose(agent, wait_for_masks()); });
-  if (!done) step.error = done.error();
+  if (step.begun) step.begun = guarded([&] { return choose(agent, wait_for_masks()); });
 }
 
 StepsInFlight::Finished StepsInFlight::finish(scheduler::ModelAgent& agent) {
@@ -58,9 +52,9 @@ StepsInFlight::Finished StepsInFlight::finish(scheduler::ModelAgent& agent) {
   StartedStep step = std::move(steps_[oldest_]);
   oldest_ = (oldest_ + 1) % kStepsMax;
   --num_steps_;
-  if (step.error) {
-    Error error = *step.error;
-    return {std::move(step), std::move(error)};
+  if (!step.begun) {
+    Result<void> done = std::move(step.begun);  // which still says that it was not
+    return {std::move(step), std::move(done)};
   }
   Result<void> done = guarded([&] { return collect(agent, step); });
   return {std::move(step), std::move(done)};

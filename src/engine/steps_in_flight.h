@@ -23,7 +23,7 @@ struct StartedStep {
   int num_drafts = 0;   // of the tokens
   int num_moves = 0;    // of whole blocks, from and to the host
   runtime::Clock::time_point since;
-  std::optional<Error> error = Error{ErrorCode::kInternal, "was not begun"};  // why it cannot go on
+  Result<void> begun = Error{ErrorCode::kInternal, "was not begun"};  // or why it cannot go on
   bool is_ahead = false;
   bool is_chosen = false;  // by an agent that runs ahead
 };

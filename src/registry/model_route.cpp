@@ -49,15 +49,16 @@ class ModelRoute::CountingSink final : public EventSink {
       : route_(std::move(route)), share_(share), inner_(std::move(inner)) {}
 
   void deliver(std::span<StreamEvent> events) override {
-    // A fork is there, whether its client is told or not.
-    if (const int num = num_forked(events); num > 0) route_->count(share_, num);
+    const int num_forks = num_forked(events);
+    if (num_forks > 0) route_->count(share_, num_forks);
     // First, so that a client that has seen the end finds the model idle.
     const int num_ends = num_ended(events);
     if (num_ends > 0) route_->uncount(share_, num_ends, true);
     try {
       inner_->deliver(events);
-    } catch (...) {
-      if (num_ends > 0) route_->recount(share_, num_ends);  // they come again
+    } catch (...) {  // forks and ends come again
+      if (num_ends > 0) route_->recount(share_, num_ends);
+      if (num_forks > 0) route_->uncount(share_, num_forks, true);
       throw;
     }
     if (num_ends > 0) route_->forget_if_none(share_);

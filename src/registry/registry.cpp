@@ -282,7 +282,11 @@ std::optional<Result<ModelStatus>> Registry::status(const std::string& name) con
 }
 
 bool Registry::look_up(std::string name, std::function<void(Result<ModelStatus>)> done) {
-  return impl_->lookups.try_push({std::move(name), std::move(done)});
+  Impl::Lookup lookup{std::move(name), std::move(done)};
+  if (impl_->lookups.try_push(std::move(lookup))) return true;
+  if (!impl_->lookups.closed()) return false;
+  lookup.done(engine::shutting_down());  // NOLINT(bugprone-use-after-move): it was not taken
+  return true;
 }
 
 void Registry::Impl::run_lookups() {

@@ -2,17 +2,23 @@
 // stream gets its end once, none goes on with a gap, and the engine serves on.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "failing_allocations.h"
 #include "fake_agent.h"
+#include "lmtp/aici/instance.h"
 #include "lmtp/engine/engine.h"
+#include "lmtp/request/account.h"
+#include "lmtp/request/caller.h"
 #include "outbox.h"
+#include "scripted_runtime.h"
 
 namespace lmtp::engine {
 namespace {
@@ -113,6 +119,105 @@ TEST(EngineMemory, RunsOutAtAnyPlace) {
     EXPECT_GT(failing, 20);
     EXPECT_LT(failing, 1000);
   }
+}
+
+// Controllers that do as their scripts say. Their own memory does not run out.
+class AmpleRuntime : public testing::ScriptedRuntime {
+ public:
+  AmpleRuntime() : ScriptedRuntime(kVocab, [](const std::string&) {}) {}
+  void bind(const std::string& id, Sequence sequence) override {
+    const Ample ample;
+    ScriptedRuntime::bind(id, sequence);
+  }
+  void advance(Sequence id, aici::Report report, Done<Advance> done) override {
+    const Ample ample;
+    ScriptedRuntime::advance(id, std::move(report), std::move(done));
+  }
+  void choose(Sequence id, std::vector<Sequence> group, Done<Choice> done) override {
+    const Ample ample;
+    ScriptedRuntime::choose(id, std::move(group), std::move(done));
+  }
+  void fork(Sequence parent, std::vector<Sequence> children) override {
+    const Ample ample;
+    ScriptedRuntime::fork(parent, std::move(children));
+  }
+  void free(Sequence id) override {
+    const Ample ample;
+    ScriptedRuntime::free(id);
+  }
+
+ private:
+  struct Ample {
+    Ample() = default;
+    ~Ample() { allocations_left = left; }
+    Ample(const Ample&) = delete;
+    Ample& operator=(const Ample&) = delete;
+    const int left = std::exchange(allocations_left, 0);
+  };
+};
+
+// Counts the streams that were told to begin, and to end.
+class CountingSink : public EventSink {
+ public:
+  void deliver(std::span<StreamEvent> events) override {
+    const auto posted = std::make_unique<int>(1);
+    num_begun += num_forked(events);
+    num_done += num_ended(events);
+  }
+  std::atomic<int> num_begun = 1;
+  std::atomic<int> num_done = 0;
+};
+
+// A stream whose controller forks it, while memory runs out at one place: each stream that its
+// client knows of has one end, and one place of its key, which is given back.
+bool fork_with_failing(int failing) {
+  const auto runtime = std::make_shared<AmpleRuntime>();
+  const std::string any3 = R"([{"any":true},{"any":true},{"any":true}])";
+  runtime->instantiate(
+      {.request_id = "1",
+       .prompt = {1, 2},
+       .controller = "script",
+       .arg = R"([{"any":true},{"fork":[)" + any3 + "," + any3 + "," + any3 + "]}]"},
+      [](const auto& made) { EXPECT_TRUE(made.ok()); });
+  const auto caller = std::make_shared<Caller>();
+  AccountLimits limits;
+  limits.max_streams = 3;
+  caller->account = std::make_shared<Account>("ann", 1, limits);
+  const auto sink = std::make_shared<CountingSink>();
+  int num_steps = 0;
+  bool failed = false;
+  testing::FakeAgentOptions agent;
+  agent.vocab_size = kVocab;
+  agent.before_step = [&](const auto&) -> Result<void> {
+    ++num_steps;
+    if (num_steps == 1) allocations_left = failing;
+    if (num_steps == 3) failed = std::exchange(allocations_left, 0) == 0;
+    return {};
+  };
+  Engine running(testing::make_fake_agent(agent),
+                 {.vocab_size = kVocab, .context_length = 256, .eos_ids = {}}, {});
+  Request request;
+  request.key = {1, 1};
+  request.sink = sink;
+  request.caller = caller;
+  request.prompt = {1, 2};
+  request.params.max_tokens = 20;
+  request.controller = std::make_shared<aici::Instance>(runtime, "1");
+  EXPECT_TRUE(caller->account->begin(0).ok());
+  EXPECT_TRUE(running.instance().submit(std::move(request)).ok());
+  running.stop(60'000);
+  EXPECT_EQ(sink->num_done, sink->num_begun) << failing;
+  EXPECT_EQ(num_counted(running), sink->num_begun) << failing;
+  caller->account->ended(sink->num_done);  // as a connection does, by what it is told
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(caller->account->begin(0).ok()) << failing;
+  return failed || num_steps < 3;
+}
+
+TEST(EngineMemory, RunsOutWhereAControllerForks) {
+  int failing = 1;
+  while (fork_with_failing(failing) && failing < 1000) ++failing;
+  EXPECT_GT(failing, 20);
+  EXPECT_LT(failing, 1000);
 }
 
 // Its first delivery fails, and then one allocation more.

@@ -396,10 +396,16 @@ TEST_P(EngineTest, WithoutItsDeviceItEnds) {
     ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(7, 3), 10)));
   }
   EXPECT_TRUE(engine.instance().cancel({1, 3}));
+  Request fork = generate(sink, 1, 5, {}, 0);  // of which there may be another one by then
+  fork.fork = std::make_shared<const ForkOf>(ForkOf{{1, 1}, {}});
+  std::vector<Request> forks;
+  forks.push_back(std::move(fork));
+  ASSERT_TRUE(engine.instance().submit_forks(forks));
   gate.open();
   const std::vector<Request> unanswered = back.get_future().get();
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: an illegal address");
   EXPECT_EQ(sink->wait_done(3).error, "cancelled");
+  EXPECT_NE(sink->wait_done(5).error.find("the device was lost"), std::string::npos);
   ASSERT_EQ(unanswered.size(), 1U);
   EXPECT_EQ(unanswered[0].key.stream, 2);
   EXPECT_EQ(unanswered[0].prompt, counting(7, 3));

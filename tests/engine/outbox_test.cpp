@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,12 +27,16 @@ class Sink : public EventSink {
     for (StreamEvent& event : events) {
       if (const auto* token = std::get_if<TokenEvent>(&event)) tokens.push_back(token->token);
       if (const auto* error = std::get_if<StreamError>(&event)) errors.push_back(error->stream_id);
+      if (const auto* forked = std::get_if<SampleForked>(&event)) samples.push_back(forked->sample);
+      if (const auto* edit = std::get_if<EditRefused>(&event)) refusal = edit->error.message;
     }
   }
   std::shared_ptr<Waker> waker() override { return waker_; }
 
   std::vector<TokenId> tokens;
   std::vector<StreamId> errors;
+  std::vector<int> samples;
+  std::string refusal;
   int num_deliveries = 0;
   int wakeups_before = 0;
   bool fails = false;
@@ -77,6 +82,8 @@ TEST(Outbox, WhatCannotBeDeliveredIsTheLossOfOneConnection) {
   outbox.add(2, other, TokenEvent{1, 6});
   TokenEvent end{2, 7};
   end.finish_reason = FinishReason::kLength;
+  outbox.add(1, failing, SampleForked{2, 1});
+  outbox.add(1, failing, EditRefused{3, {ErrorCode::kInvalid, "drop: is 70; allowed are 7"}});
   outbox.add(1, failing, end);
   const auto failed = outbox.deliver();
   ASSERT_EQ(failed.size(), 1U);
@@ -89,6 +96,8 @@ TEST(Outbox, WhatCannotBeDeliveredIsTheLossOfOneConnection) {
   EXPECT_TRUE(outbox.deliver().empty());
   EXPECT_TRUE(failing->tokens.empty());
   EXPECT_EQ(failing->errors, std::vector<StreamId>{2});
+  EXPECT_EQ(failing->samples, std::vector<int>{1});
+  EXPECT_EQ(failing->refusal, "drop: is 70; allowed are 7");
   EXPECT_EQ(waker->num_wakeups, 2);
   EXPECT_EQ(waker.use_count(), 3) << "no waker is kept";
 }

@@ -5,13 +5,18 @@
 
 #include <future>
 #include <memory>
+#include <new>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fake_agent.h"
+#include "lmtp/aici/instance.h"
 #include "lmtp/engine/engine.h"
 #include "recording_sink.h"
 #include "registry_actor.h"
+#include "scripted_runtime.h"
 
 namespace lmtp::registry {
 namespace {
@@ -124,6 +129,36 @@ TEST_F(ModelRouteTest, WhatIsHandedOverIsCountedAndMayComeBack) {
   EXPECT_EQ(route->usage().num_streams, 2);
   go();
   for (const StreamId id : {1, 2}) EXPECT_EQ(sink->wait_done(id).tokens.size(), 3U);
+  EXPECT_EQ(route->usage().num_streams, 0);
+}
+
+// The first delivery that tells of a fork cannot be made.
+class FailingSink : public RecordingSink {
+ public:
+  void deliver(std::span<StreamEvent> events) override {
+    if (num_forked(events) > 0 && !std::exchange(failed, true)) throw std::bad_alloc();
+    RecordingSink::deliver(events);
+  }
+  bool failed = false;
+};
+
+TEST_F(ModelRouteTest, AForkThatIsToldAgainIsCountedOnce) {
+  const auto runtime = std::make_shared<testing::ScriptedRuntime>(
+      kVocab, [](const std::string& what) { ADD_FAILURE() << what; });
+  runtime->instantiate({.request_id = "1",
+                        .prompt = {1, 2},
+                        .controller = "script",
+                        .arg = R"([{"fork":[[{"any":true}],[{"any":true}]]}])"},
+                       [](const auto& made) { EXPECT_TRUE(made.ok()); });
+  const auto failing = std::make_shared<FailingSink>();
+  sink = failing;
+  Request request = make(1);
+  request.controller = std::make_shared<aici::Instance>(runtime, "1");
+  EXPECT_TRUE(*route->submit(request));
+  go();
+  engine->stop(60'000);
+  EXPECT_TRUE(failing->failed);
+  EXPECT_TRUE(sink->wait_fork_done(1, 1).done);
   EXPECT_EQ(route->usage().num_streams, 0);
 }
 

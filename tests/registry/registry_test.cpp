@@ -327,6 +327,10 @@ TEST_F(RegistryTest, StoppingEndsLoadingAndWaiting) {
   EXPECT_NE(sink->wait_done(1).error.find("shutting down"), std::string::npos);
   EXPECT_NE(sink->wait_done(2).error.find("shutting down"), std::string::npos);
   EXPECT_NE(refusal(3, "a").find("shutting down"), std::string::npos);
+  std::string looked_up;
+  EXPECT_TRUE(manager->look_up(
+      "c", [&](const Result<ModelStatus>& status) { looked_up = status.error().message; }));
+  EXPECT_NE(looked_up.find("shutting down"), std::string::npos);
   EXPECT_FALSE(manager->healthy());
   for (const ModelStatus& model : manager->list()) EXPECT_EQ(model.stats.num_waiting, 0);
 }

@@ -13,7 +13,7 @@
 
 namespace lmtp {
 
-// Owner: the consumer's object. try_push and push_control may be called by any thread; the
+// Owner: the consumer's object. try_push, push_control and closed may be called by any thread; the
 // rest by the one consumer. Order is kept among all pushes.
 template <typename T>
 class BoundedQueue {
@@ -81,6 +81,12 @@ class BoundedQueue {
   bool empty() {
     const std::lock_guard lock(mutex_);
     return items_.empty();
+  }
+
+  // By any thread. Once it is, it stays so.
+  bool closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_;
   }
 
   // Sleeps until there is something or the queue is closed, then takes all there is.

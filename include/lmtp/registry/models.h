@@ -140,8 +140,9 @@ class Models {
   // Does not block: what is known without looking at the disk; nullopt if that is not enough.
   virtual std::optional<Result<ModelStatus>> status(const std::string& name) const = 0;
 
-  // Looks the name up on the disk and hands what is known of it to `done`, on another thread; once,
-  // or not at all where false is returned: too many are waiting. Never loads anything.
+  // Looks the name up on the disk and hands what is known of it to `done`, on another thread, or on
+  // the caller's where the server stops; once, or not at all where false is returned: too many are
+  // waiting. Never loads anything.
   virtual bool look_up(std::string name, std::function<void(Result<ModelStatus>)> done) = 0;
 
   // Reads an adapter for a model that is ready (`base` empty: the only one) and serves it by its
