@@ -58,10 +58,14 @@ void Client::run(const std::function<void()>& done) {
     listen(50 * kMs);
   }
   const Clock::time_point due = world_.simulator.now() + kHealedMax;
-  while (!live_.empty() || awaits_refusals()) {
+  while (!live_.empty() || awaited_refusal()) {
     if (world_.simulator.now() > due) {
       if (!world_.checks("time")) break;
-      fail(live_.empty() ? "an edit is neither done nor refused" : "a stream does not end");
+      if (live_.empty()) {
+        fail("an edit of stream " + std::to_string(*awaited_refusal()) +
+             " is neither done nor refused");
+      }
+      fail("stream " + std::to_string(live_.begin()->first) + " does not end");
     }
     mend();
     listen(50 * kMs);

@@ -165,12 +165,13 @@ class Client {
   void edit_rest();
   void edit_wrongly();
   void take_edit(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
+  static void apply_unanswered(const ClientStream& parent, ClientStream& fork, Sample& sample);
   void begin_fork(StreamId id, ClientStream& stream, const Json& entry);
   void take_refusal(StreamId id, const Json& entry);
   void check_refusal(const ClientStream& stream, const Unanswered& edit, const Json& entry) const;
   void forget_edit(StreamId id, std::int64_t number);
   void leave_forks(StreamId id, const ClientStream& stream, const Json& entry);
-  bool awaits_refusals() const;
+  std::optional<StreamId> awaited_refusal() const;
 
   // answers.cpp
   void receive(const std::string& line);

@@ -177,6 +177,14 @@ void Client::take_edit(StreamId id, ClientStream& stream, Sample& sample, const 
   forget_edit(id, edit.number);
 }
 
+// What an edit before the FORK has left, which no entry of the stream has answered. That of a
+// grammar's stream has dropped nothing of what came then, but what was known ahead.
+void Client::apply_unanswered(const ClientStream& parent, ClientStream& fork, Sample& sample) {
+  if (!parent.edit || parent.edit->number > fork.fork_number || !parent.choices.empty()) return;
+  sample.apply(*parent.edit);
+  fork.num_least = sample.tokens.size();
+}
+
 void Client::begin_fork(StreamId id, ClientStream& stream, const Json& entry) {
   const StreamId of = entry["fork_of"];
   if (stream.has_begun || of != stream.fork_of) fail("no such fork", entry);
@@ -187,11 +195,7 @@ void Client::begin_fork(StreamId id, ClientStream& stream, const Json& entry) {
     const auto parent = live_.find(of);
     if (parent == live_.end()) fail("the fork of an unknown stream", entry);
     sample = parent->second.samples.front();
-    const std::optional<Edit>& edit = parent->second.edit;
-    if (edit && edit->number < stream.fork_number) {  // and it has given nothing since
-      sample.apply(*edit);
-      stream.num_least = sample.tokens.size();
-    }
+    apply_unanswered(parent->second, stream, sample);
   }
   const auto num_tokens =
       entry.at("fork_prompt").get<std::size_t>() + entry.at("fork_at").get<std::size_t>();
@@ -222,9 +226,12 @@ void Client::take_refusal(StreamId id, const Json& entry) {
   if (edits == edits_.end()) fail("an error of no edit", entry);
   const std::string text = entry.at("error");
   const bool is_backtrack = text.starts_with("drop: ") || text.starts_with("append: ");
-  const auto refused = std::ranges::find_if(edits->second, [&](const Unanswered& one) {
-    return !is_backtrack || one.kind != Kind::kFork;
-  });
+  // What drops and appends nothing has neither refused.
+  const auto is_of = [&](Kind kind) {
+    return std::ranges::find(edits->second, kind, &Unanswered::kind);
+  };
+  auto refused = is_backtrack ? is_of(Kind::kBacktrack) : edits->second.begin();
+  if (refused == edits->second.end()) refused = is_of(Kind::kNothing);  // which may be any
   if (refused == edits->second.end()) fail("an error of no such edit", entry);
   const auto at = live_.find(id);
   const bool is_doubtful = !is_backtrack && edits->second.size() > 1;
@@ -262,6 +269,7 @@ void Client::check_refusal(const ClientStream& stream, const Unanswered& edit,
   const std::string code = entry.at("code");
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
   if (!world_.checks("errors") || world_.has_failed(Fault::kMemory, stream.sent)) return;
+  if (stream.is_doubtful) return;
   if (code == "shutting_down" && world_.has_stopped()) return;
   if (code == "overloaded" && world_.may_be_overloaded(stream.sent, 0)) return;
   if (text.starts_with("drop: ") && stream.edit) {
@@ -293,22 +301,24 @@ void Client::leave_forks(StreamId id, const ClientStream& stream, const Json& en
   for (auto& [fork_id, fork] : live_) {
     if (fork.has_begun || fork.fork_of != id || fork.parent) continue;
     fork.parent = stream.samples.front();
-    if (!stream.edit || stream.edit->number > fork.fork_number) continue;
-    fork.parent->apply(*stream.edit);
-    fork.num_least = fork.parent->tokens.size();
+    apply_unanswered(stream, fork, *fork.parent);
   }
   // What came after its last token was refused.
   const auto edits = edits_.find(id);
   if (edits == edits_.end() || entry.contains("error")) return;
   if (world_.has_failed(Fault::kMemory, stream.sent)) return;
+  // Where there is a grammar, it may have dropped what was known ahead alone, which shows nowhere.
+  if (!stream.choices.empty()) return;
   for (Unanswered& one : edits->second) one.must_be_refused = one.kind == Kind::kBacktrack;
 }
 
-bool Client::awaits_refusals() const {
-  if (!wrong_edits_.empty()) return true;
-  return std::ranges::any_of(edits_, [](const auto& edits) {
-    return std::ranges::any_of(edits.second, &Unanswered::must_be_refused);
-  });
+// The stream of an edit that must be refused and has not been.
+std::optional<StreamId> Client::awaited_refusal() const {
+  if (!wrong_edits_.empty()) return wrong_edits_.begin()->first;
+  for (const auto& [id, edits] : edits_) {
+    if (std::ranges::any_of(edits, &Unanswered::must_be_refused)) return id;
+  }
+  return std::nullopt;
 }
 
 }  // namespace lmtp::simulation

@@ -118,6 +118,7 @@ const Adapter* World::find_adapter(const std::string& name) const {
 
 bool World::has_failed(Fault fault, Clock::time_point since) const {
   if (fault == Fault::kMemory && num_armed_steps_ > 0) return true;
+  if (fault == Fault::kLost && is_lost_) return true;  // until the model is loaded again
   const auto last = last_faults_.find(fault);
   return last != last_faults_.end() && last->second >= since;
 }
@@ -241,7 +242,7 @@ Result<registry::ServedModel> World::find_model(const std::string& name) {
       fail_on_purpose(Fault::kLoad);
       return Error{ErrorCode::kUnavailable, "this load fails"};
     }
-    is_lost_ = false;
+    if (std::exchange(is_lost_, false)) last_faults_[Fault::kLost] = simulator.now();
     return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<TimedAgent>(
         agent_options(), simulator, faults_.bits(), [this] { end_step(); }));
   };
