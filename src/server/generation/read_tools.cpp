@@ -134,8 +134,14 @@ void read_choice(JsonFields& fields, const Json& choice, OfferedTools& tools) {
 std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& given,
                                        SchemaReading reading) {
   const Json* choice = fields.given("tool_choice");
+  return read_tools(fields, given, {choice, fields.boolean("parallel_tool_calls", true)}, reading);
+}
+
+std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& given,
+                                       ToolChoice chosen, SchemaReading reading) {
+  const Json* const choice = chosen.choice;
   OfferedTools tools;
-  tools.calls_several = fields.boolean("parallel_tool_calls", true);
+  tools.calls_several = chosen.calls_several;
   const bool is_forced = choice != nullptr && *choice != "auto" && *choice != "none";
   if (given.empty()) {
     if (is_forced) fields.fail("tool_choice", "needs tools");

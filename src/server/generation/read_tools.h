@@ -15,4 +15,13 @@ namespace lmtp::server {
 std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& tools,
                                        SchemaReading reading);
 
+// The same where the body has these in another form: `choice` in the values of `tool_choice`, null:
+// there is none.
+struct ToolChoice {
+  const Json* choice = nullptr;
+  bool calls_several = true;
+};
+std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& tools,
+                                       ToolChoice given, SchemaReading reading);
+
 }  // namespace lmtp::server

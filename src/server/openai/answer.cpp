@@ -11,16 +11,12 @@
 
 #include "error.h"
 #include "generation/fresh.h"
+#include "generation/held_answer.h"
 #include "lmtp/base/json_writer.h"
-#include "lmtp/base/memory_limit.h"
-#include "lmtp/base/text.h"
 #include "token_lists.h"
 
 namespace lmtp::server {
 namespace {
-
-// By so much at a time what is held is counted towards what all connections hold.
-constexpr std::size_t kHeldBytesStep = std::size_t{64} << 10;
 
 std::string_view reason_json(FinishReason reason) {
   switch (reason) {
@@ -46,7 +42,7 @@ class OpenAiAnswer : public GenerationListener {
         skips_special_tokens_(generation.text.skip_special_tokens),
         responder_(std::move(responder)),
         id_(responder_->begin_id(options_.is_chat ? "chatcmpl-" : "cmpl-")),
-        held_(context.write_queues) {}
+        held_(context) {}
 
   Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
                           SamplingParams& params) override;
@@ -105,7 +101,6 @@ class OpenAiAnswer : public GenerationListener {
   static void count_cached(const TokenEvent& event, Prompt& prompt);
   void make_head(const std::string& model_name);
   std::string stop_reason(const Reply& reply) const;
-  Result<void> check_length() const;
   void write_content(Choice& choice, JsonWriter& json) const;
   void write_calls(Choice& choice, JsonWriter& json) const;
   void write_prompt_logprobs(const Prompt& prompt, JsonWriter& json) const;
@@ -135,9 +130,7 @@ class OpenAiAnswer : public GenerationListener {
   std::int64_t num_reasoning_tokens_ = 0;
   bool is_begun_ = false;
   std::string chunks_;  // of this step
-  // Of choices_, where the answer is not streamed.
-  std::size_t num_held_ = 0;
-  MemoryLimit::Part held_;
+  HeldAnswer held_;     // choices_, where the answer is not streamed
 };
 
 Result<void> OpenAiAnswer::on_prompts(const registry::ReadyModel& model, Prompts& prompts,
@@ -158,8 +151,8 @@ Result<void> OpenAiAnswer::on_prompts(const registry::ReadyModel& model, Prompts
   for (std::size_t at = 0; at < prompts.size(); ++at) {
     num_prompt_tokens_ += static_cast<std::int64_t>(prompts[at].size());
     prompts_.push_back(make_prompt(at, prompts[at]));
-    num_held_ += prompts_.back().echo.num_bytes() * num_samples_;
-    if (auto within = check_length(); !within) return within;
+    held_.add(prompts_.back().echo.num_bytes() * num_samples_);
+    if (auto within = held_.check_length(); !within) return within;
     for (std::size_t i = 0; i < num_samples_; ++i) {
       choices_.push_back({prompts_.back().echo});
     }
@@ -228,13 +221,13 @@ void OpenAiAnswer::on_prompt_token(int prompt, TokenEvent event) {
     const std::size_t num_before = ranked.size();
     // -1 is all that there are.
     echo.lists.write_ranked(event, static_cast<std::size_t>(*options_.prompt_logprobs), ranked);
-    num_held_ += (ranked.size() - num_before) * (options_.is_chat ? 1 : num_samples_);
+    held_.add((ranked.size() - num_before) * (options_.is_chat ? 1 : num_samples_));
   }
   if (!options_.echo || !options_.logprobs) return;
   const std::size_t num_before = echo.num_bytes();
   echo.lists.add_prompt_token(event, true);
-  num_held_ += (echo.num_bytes() - num_before) * num_samples_;
-  if (event.finish_reason == FinishReason::kNone || !check_length()) return;
+  held_.add((echo.num_bytes() - num_before) * num_samples_);
+  if (event.finish_reason == FinishReason::kNone || !held_.check_length()) return;
   for (std::size_t i = 0; i < num_samples_; ++i) choices_[at * num_samples_ + i].pending = echo;
 }
 
@@ -269,7 +262,7 @@ void OpenAiAnswer::on_reply(Reply reply) {
   }
   choice.pending.lists.add(reply.token);
   if (options_.streams) return append_chunk(choice, index);
-  num_held_ += num_bytes_of(choice) - num_before;
+  held_.add(num_bytes_of(choice) - num_before);
 }
 
 std::size_t OpenAiAnswer::num_bytes_of(const Choice& choice) {
@@ -286,22 +279,9 @@ bool OpenAiAnswer::has_news(const Choice& choice) {
 }
 
 Result<void> OpenAiAnswer::on_step() {
-  if (auto within = check_length(); !within) return within;
-  write_chunks();
-  if (num_held_ < held_.bytes() + kHeldBytesStep) return {};
-  if (held_.set(num_held_)) return {};
-  return Error{ErrorCode::kOverloaded,
-               "overloaded: answers that are not streamed take too much memory; retry later, or "
-               "stream"};
-}
-
-// It must fit into the queue of what waits to be written; escapes make it longer than it is here.
-Result<void> OpenAiAnswer::check_length() const {
-  const std::size_t max_bytes = context_.options.max_write_queue_bytes / 2;
-  if (num_held_ <= max_bytes) return {};
-  return Error{ErrorCode::kInvalid, "stream: is false, and the answer is longer than " +
-                                        size_text(static_cast<std::int64_t>(max_bytes)) +
-                                        "; stream it, or ask for less"};
+  auto counted = held_.count();
+  if (counted) write_chunks();
+  return counted;
 }
 
 // The choice's calls, or what is new of them.

@@ -8,94 +8,16 @@
 #include <utility>
 
 #include "common_fields.h"
+#include "generation/chat_prompt.h"
 #include "generation/json_fields.h"
 #include "generation/read_tools.h"
 #include "generation/reply_plan.h"
 #include "generation/vendor_tools.h"
 #include "lmtp/base/json.h"
-#include "lmtp/request/chat.h"
-#include "lmtp/request/error_text.h"
-#include "lmtp/text/chat_template.h"
 #include "request.h"
 
 namespace lmtp::server {
 namespace {
-
-struct ChatInput {
-  Chat chat;
-  // Where the last message is to be continued, what its text ends with in chat, which is no part of
-  // it; else empty.
-  std::string mark;
-  std::shared_ptr<std::string> rendered;  // where its text goes; null: nowhere
-  std::shared_ptr<ReplyPlan> plan;        // where it goes; null: nobody replies
-  ReplyWishes wishes;
-};
-
-Error about_messages(Error error) {
-  // The model is there; it has no template.
-  if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kInvalid;
-  return with_field_name("messages", std::move(error));
-}
-
-// The text of the last message, or of the last part of it that is one; null: it has none.
-template <typename Messages>
-auto text_of_last(Messages& messages) -> decltype(&messages.back()) {
-  if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return nullptr;
-  const auto content = messages.back().find("content");
-  if (content == messages.back().end()) return nullptr;
-  if (content->is_string()) return &*content;
-  if (!content->is_array()) return nullptr;
-  for (auto part = content->rbegin(); part != content->rend(); ++part) {
-    if (!part->is_object()) continue;
-    const auto text = part->find("text");
-    if (text != part->end() && text->is_string()) return &*text;
-  }
-  return nullptr;
-}
-
-// Its last byte shows whether the template trims the message.
-std::string mark_beside(const std::string& messages) {
-  std::string mark = "CONTINUE_FINAL_MESSAGE_TAG ";
-  while (messages.find(mark.substr(0, mark.size() - 1)) != std::string::npos) mark.insert(0, "_");
-  return mark;
-}
-
-// As transformers' continue_final_message from 4.57 on: the text ends where its mark stands, and
-// before white space where the template trims the message.
-Result<void> cut_at(const std::string& mark, text::RenderedChat& rendered) {
-  std::size_t at = rendered.text.rfind(mark.substr(0, mark.size() - 1));
-  if (at == std::string::npos) {
-    return Error{ErrorCode::kInvalid,
-                 "continue_final_message: the model's chat template leaves the last message out"};
-  }
-  const bool is_trimmed = rendered.text.compare(at, mark.size(), mark) != 0;
-  constexpr std::string_view kSpaces = " \t\n\r\v\f";
-  if (is_trimmed && at > 0) at = rendered.text.find_last_not_of(kSpaces, at - 1) + 1;
-  rendered.text.resize(at);
-  auto& plain = rendered.plain;
-  while (!plain.empty() && plain.back().begin >= rendered.text.size()) plain.pop_back();
-  if (!plain.empty()) plain.back().end = std::min(plain.back().end, rendered.text.size());
-  return {};
-}
-
-Result<Prompts> render_prompt(const ChatInput& input, const registry::ReadyModel& model) {
-  if (!model.chat_template) return about_messages(model.chat_template.error());
-  const text::ChatTemplate& chat_template = **model.chat_template;
-  auto rendered = chat_template.render(input.chat);
-  if (!rendered) return about_messages(rendered.error());
-  if (!input.mark.empty()) {
-    if (auto cut = cut_at(input.mark, *rendered); !cut) return cut.error();
-  }
-  auto ids = chat_template.encode(*rendered);
-  if (!ids) return about_messages(ids.error());
-  if (input.plan != nullptr) {
-    auto plan = plan_reply(model, rendered->text, input.wishes);
-    if (!plan) return plan.error();
-    *input.plan = *std::move(plan);
-  }
-  if (input.rendered != nullptr) *input.rendered = std::move(rendered->text);
-  return Prompts{std::move(*ids)};
-}
 
 void refuse_chat_fields(JsonFields& fields) {
   for (const std::string_view field :
@@ -140,45 +62,8 @@ void add_effort(JsonFields& fields, const Json* kwargs, std::string& template_kw
   }
 }
 
-// Templates read reasoning by one of these names.
-constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "thinking", "thought"};
-
-// What the message has of it; null: nothing.
-template <typename Message>
-const Message* reasoning_in(const Message& message) {
-  if (!message.is_object()) return nullptr;
-  for (const char* name : kReasoningNames) {
-    const auto found = message.find(name);
-    if (found != message.end() && found->is_string()) return &*found;
-  }
-  return nullptr;
-}
-
-// Under all of the names.
-void keep_reasoning(const Json& messages, std::string& text) {
-  if (std::ranges::none_of(messages, [](const Json& message) { return reasoning_in(message); })) {
-    return;
-  }
-  auto ordered = parse_ordered_json(text, "messages");
-  if (!ordered) return;
-  for (OrderedJson& message : *ordered) {
-    const OrderedJson* const found = reasoning_in(message);
-    if (found == nullptr) continue;
-    const OrderedJson reasoning = *found;
-    // Harmony's template refuses a call that has both.
-    const bool is_with_text = message.contains("tool_calls") && message.contains("content") &&
-                              !is_empty_json(message["content"]);
-    for (const std::string_view name : kReasoningNames) {
-      if (name == "thinking" && is_with_text) continue;
-      OrderedJson& member = message[name];
-      if (member.is_null()) member = reasoning;
-    }
-  }
-  text = ordered->dump();
-}
-
-ChatInput read_chat_input(JsonFields& fields, const std::string& body) {
-  ChatInput input;
+ChatPrompt read_chat_input(JsonFields& fields, const std::string& body) {
+  ChatPrompt input;
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields.fail("messages", (messages == nullptr ? "is missing" : seen(*messages)) +
@@ -200,16 +85,9 @@ ChatInput read_chat_input(JsonFields& fields, const std::string& body) {
   if (input.chat.add_generation_prompt) {
     fields.fail("continue_final_message", "is allowed where add_generation_prompt is false");
   }
-  auto marked = parse_ordered_json(input.chat.messages, "messages");
-  OrderedJson* text = marked ? text_of_last(*marked) : nullptr;
-  if (text == nullptr || is_empty_json(*text)) {
+  if (!continue_last(input)) {
     fields.fail("continue_final_message", "needs a last message with text");
-    return input;
   }
-  input.wishes.begun = text->get<std::string>();
-  input.mark = mark_beside(input.chat.messages);
-  text->get_ref<std::string&>() += input.mark;
-  input.chat.messages = marked->dump();
   return input;
 }
 
@@ -229,28 +107,13 @@ ClientTools client_tools(JsonFields& fields, const OrderedJson& body) {
 void read_wishes(JsonFields& fields, std::optional<OfferedTools> tools, OpenAiRequest& request,
                  ReplyWishes& wishes) {
   GenerationRequest& generation = request.generation;
-  const bool is_forced = tools && tools->choice != OfferedTools::Choice::kAuto;
+  const bool is_forced = tools && tools->is_forced();
   // That is of the content, of which a forced call has none.
   if (is_forced && generation.grammar_field == "response_format") generation.grammar.reset();
-  if (is_forced && generation.grammar) {
-    fields.fail("tool_choice", "stands beside " + generation.grammar_field + "; one is allowed");
-  }
-  if (tools && !generation.grammar) generation.grammar_field = is_forced ? "tool_choice" : "tools";
   request.answer.call_is_chosen = tools && tools->choice == OfferedTools::Choice::kNamed;
-  wishes.tools = std::move(tools);
-  wishes.grammar = std::exchange(generation.grammar, std::nullopt);
+  take_wishes(fields, std::move(tools), generation, wishes);
   const auto budget = fields.whole("thinking_token_budget", 0, kAnyCount);
   if (budget) wishes.reasoning_tokens_max = static_cast<int>(*budget);
-  wishes.min_tokens = generation.params.min_tokens;
-  wishes.has_stop_strings = !generation.text.stop.empty();
-}
-
-void set_prompt(ChatInput input, GenerationRequest& generation) {
-  generation.num_bytes = input.chat.num_bytes();
-  generation.is_slow = true;
-  generation.make_prompts = [input = std::move(input)](const registry::ReadyModel& model) {
-    return render_prompt(input, model);
-  };
 }
 
 }  // namespace
@@ -280,11 +143,11 @@ Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits
   const auto max_tokens = newer_name ? newer_name : older_name;
   set_max_tokens(max_tokens, request);
   generation.to_context_end = !max_tokens;
-  ChatInput input = read_chat_input(fields, body);
+  ChatPrompt input = read_chat_input(fields, body);
   if (!offered.left_out.empty()) {
     input.chat.tools = offered.kept.empty() ? std::string() : offered.kept.dump();
   }
-  input.plan = generation.plan = std::make_shared<ReplyPlan>();
+  input.plan = std::make_shared<ReplyPlan>();
   read_wishes(fields, std::move(tools), request, input.wishes);
   request.answer.gives_reasoning = fields.boolean("include_reasoning", true);
   const bool echoes = fields.boolean("echo", false);
@@ -293,7 +156,7 @@ Result<OpenAiRequest> read_chat(const std::string& body, const ApiLimits& limits
   const Json& messages = *fields.find("messages");
   const std::string* role = find_json_text(messages.back(), "role");
   if (echoes && role != nullptr && *role == "assistant") {
-    const OrderedJson* text = text_of_last(ordered->at("messages"));
+    const OrderedJson* text = last_text(ordered->at("messages"));
     if (text != nullptr) request.answer.opening = text->get<std::string>();
   }
   set_prompt(std::move(input), generation);
@@ -304,7 +167,7 @@ Result<GenerationRequest> read_chat_tokens(const Json& root, const std::string& 
                                            std::shared_ptr<std::string> rendered) {
   JsonFields fields(root);
   GenerationRequest generation;
-  ChatInput input = read_chat_input(fields, body);
+  ChatPrompt input = read_chat_input(fields, body);
   input.rendered = std::move(rendered);
   if (fields.failed()) return fields.error();
   set_prompt(std::move(input), generation);

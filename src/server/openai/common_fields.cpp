@@ -98,6 +98,14 @@ void read_samples(JsonFields& fields, OpenAiRequest& request) {
 
 }  // namespace
 
+void read_sampling(JsonFields& fields, GenerationRequest& generation) {
+  generation.penalizes_prompts = fields.given("penalties_from") != nullptr;
+  generation.params.temperature = 1.0F;
+  fields.params({kMaxTokensName, kTopLogprobsName}, generation.params);
+  generation.cache_salt = read_cache_salt(fields);
+  generation.text.cuts_end_token = true;
+}
+
 void read_common(JsonFields& fields, const std::string& body, const ApiLimits& limits,
                  OpenAiRequest& request) {
   if (const std::string* model = fields.text("model")) request.generation.model = *model;
@@ -107,21 +115,17 @@ void read_common(JsonFields& fields, const std::string& body, const ApiLimits& l
   read_stream(fields, request.answer);
   read_samples(fields, request);
   read_prompt_logprobs(fields, request);
-  request.generation.penalizes_prompts = fields.given("penalties_from") != nullptr;
+  read_sampling(fields, request.generation);
   SamplingParams& params = request.generation.params;
-  params.temperature = 1.0F;
-  fields.params({kMaxTokensName, kTopLogprobsName}, params);
   params.stop_token_ids = fields.ids("stop_token_ids", kMaxStopTokens);
   read_allowed_ids(fields, request.generation);
   if (fields.given("bad_words") != nullptr) {
     request.generation.bad_words = fields.strings("bad_words", kMaxBadWords, kMaxBadWordBytes);
   }
-  request.generation.cache_salt = read_cache_salt(fields);
   TextOptions& text = request.generation.text;
   text.stop = fields.strings("stop", protocol::kMaxStops, protocol::kMaxStopBytes);
   text.include_stop = fields.boolean("include_stop_str_in_output", false);
   text.skip_special_tokens = fields.boolean("skip_special_tokens", true);
-  text.cuts_end_token = true;
   request.answer.token_ids = fields.boolean("return_token_ids", false);
   request.answer.names_tokens_ids = fields.boolean("return_tokens_as_token_ids", false);
 }
