@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "aici/routes.h"
+#include "anthropic/error.h"
+#include "anthropic/routes.h"
 #include "context.h"
 #include "generation/read_body.h"
 #include "http/message.h"
@@ -32,6 +34,7 @@ constexpr std::size_t kModule = wasm::kModuleBytesMax;
 constexpr Api kOwn{"lmtp-serve", kOwnTypes};
 constexpr Api kProbes{"Probes", "", "Health"};
 constexpr Api kOpenAi{"OpenAI", kOpenAiTypes, "Error", openai_wrong_type};
+constexpr Api kAnthropic{"Anthropic", kAnthropicTypes, "AnthropicError", anthropic_wrong_type};
 constexpr Api kSystemOne{"SystemOne", kSystemOneTypes, "Error", openai_wrong_type};
 constexpr Api kTgi{"TGI", kTgiTypes, "TgiError", tgi_wrong_type};
 constexpr Api kEither{"TGI-OpenAI", "", "TgiError|Error", tgi_wrong_type};
@@ -73,6 +76,11 @@ constexpr Route kRoutes[] = {
     {"GET", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
     {"POST", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
 
+    {"POST", "/v1/messages", kKey, kMessage, anthropic_messages, &kAnthropic,
+     "MessagesRequest", "AssistantMessage", "MessageEvent", "http.md#anthropics-api"},
+    {"POST", "/v1/messages/count_tokens", kKey, kMessage, anthropic_count_tokens, &kAnthropic,
+     "CountTokensRequest", "TokenCount", "", "http.md#anthropics-api"},
+
     {"POST", "/", kKey, kMessage, tgi_generate, &kTgi,
      "GenerateRequest", "Generated[]", "TokenEvent", "http.md#tgis-api"},
     {"POST", "/generate", kKey, kMessage, tgi_generate, &kTgi,
@@ -106,9 +114,10 @@ constexpr Route kRoutes[] = {
 
 // The bodies of what the server itself refuses on paths that begin so; elsewhere they are text.
 constexpr std::pair<std::string_view, ErrorBody> kErrorBodies[] = {
-    {"/v1/", openai_refusal_json},   {"/generate", tgi_refusal_json},
-    {"/tokenize", tgi_refusal_json}, {"/chat_tokenize", tgi_refusal_json},
-    {"/info", tgi_refusal_json},     {"/invocations", tgi_refusal_json},
+    {"/v1/messages", anthropic_refusal_json}, {"/v1/", openai_refusal_json},
+    {"/generate", tgi_refusal_json},          {"/tokenize", tgi_refusal_json},
+    {"/chat_tokenize", tgi_refusal_json},     {"/info", tgi_refusal_json},
+    {"/invocations", tgi_refusal_json},
 };
 
 HttpHandler handler_of(Handle* handle, ServerContext& context) {

@@ -31,11 +31,14 @@ WHOLE = INPUTS | {
     "parameters": INPUTS["parameters"] | {"best_of": 2, "decoder_input_details": True}
 }
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+MESSAGES = CHAT | {"tools": [{"name": "f", "input_schema": {"enum": [{"a": 1}]}}]}
 # By the path: bodies that together make an answer have every field. For others: Schemas.sample().
 RANKED = {"prompt_logprobs": 1}
 BODIES = {
     "/v1/completions": [TEXT | RANKED, TEXT | STREAM],
     "/v1/chat/completions": [CHAT | RANKED] + CHATS + [chat | STREAM for chat in CHATS],
+    "/v1/messages": [MESSAGES, MESSAGES | {"stream": True}],
+    "/v1/messages/count_tokens": [CHAT],
     "/": [WHOLE, INPUTS | {"stream": True}],
     "/generate": [WHOLE],
     "/generate_stream": [INPUTS],
@@ -48,8 +51,10 @@ BODIES = {
     "/generative_scoring": [{"query": "Once", "items": ["a"], "label_token_ids": [1, 2]}],
     "/v1/run": [{"controller": "fork", "prompt": "Once", "max_tokens": 8}],
 }
-# Of a server of any model, and of one that is not ready: tests/server/http_test.cpp.
-NOT_SEEN = {("Health", "loaded"), ("Health", "error"), ("Health", "error_type")}
+# Of a server of any model, and of one that is not ready: tests/server/http_test.cpp; of a model
+# that reasons: test_messages.py.
+NOT_SEEN = {("Health", "loaded"), ("Health", "error"), ("Health", "error_type"),
+            ("MessageUsage", "output_tokens_details")}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +179,8 @@ def check_answer(schemas, content, kind, text):
         schemas.check(schema, json.loads(text))
     if kind != "text/event-stream":
         return
-    events = [line.removeprefix("data:") for line in text.split("\n") if line]
+    lines = text.split("\n")
+    events = [line.removeprefix("data:") for line in lines if line.startswith("data:")]
     for event in events:
         if event.strip() != "[DONE]":
             schemas.check(schema, json.loads(event))

@@ -52,7 +52,7 @@ struct Neighbour {
   std::string_view instead;
 };
 constexpr std::array kNeighbours = {
-    Neighbour{"/v1/messages", "chats are at /v1/chat/completions, in OpenAI's form"},
+    Neighbour{"/v1/messages/batches", "there are no batches: chats are at /v1/messages"},
     Neighbour{"/v1/responses", "chats are at /v1/chat/completions"},
     Neighbour{"/chat/completions", "the base URL ends with /v1: /v1/chat/completions"},
     Neighbour{"/completions", "the base URL ends with /v1: /v1/completions"},

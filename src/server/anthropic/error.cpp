@@ -1,0 +1,58 @@
+#include "error.h"
+
+#include "http/message.h"
+#include "lmtp/base/json_writer.h"
+#include "lmtp/request/error_kind.h"
+
+namespace lmtp::server {
+namespace {
+
+constexpr int kOverloadedStatus = 529;  // Anthropic's own
+
+std::string_view type_of(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 504:
+      return "timeout_error";
+    case kOverloadedStatus:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+int status_of(const Error& error) {
+  return error.code == ErrorCode::kOverloaded ? kOverloadedStatus
+                                              : error_kind(error.code).http_status;
+}
+
+}  // namespace
+
+std::string anthropic_refusal_json(int status, std::string_view sentence) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("type", "error").key("error").begin_object();
+  json.field("type", type_of(status)).field("message", sentence).end_object().end_object();
+  return out + '\n';
+}
+
+std::string anthropic_error_json(const Error& error) {
+  return anthropic_refusal_json(status_of(error), error.message);
+}
+
+HttpResponse anthropic_error(const Error& error, bool /*no_model*/) {
+  HttpResponse response{status_of(error), "application/json", anthropic_error_json(error)};
+  set_retry_after(retry_after_ms(error), response);
+  return response;
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,235 @@
+#include "messages.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "lmtp/base/text.h"
+
+namespace lmtp::server {
+namespace {
+
+// Claude Code has a block that begins so in front of each system text, which differs from request
+// to request: no prompt would be found in the cache.
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
+
+const std::string* text_member(const OrderedJson& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
+}
+
+const OrderedJson* member(const OrderedJson& object, std::string_view key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+Error invalid(const std::string& where, const std::string& what) {
+  return {ErrorCode::kInvalid, where + what};
+}
+
+// "image" or such.
+std::string type_text(const std::string& type) { return "'" + shortened(type, 64) + "'"; }
+
+OrderedJson text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
+
+// One text as itself: the form that most templates are written for.
+OrderedJson content_of(OrderedJson parts) {
+  if (parts.empty()) return "";
+  if (parts.size() == 1) return std::move(parts.front()["text"]);
+  return parts;
+}
+
+class Reader {
+ public:
+  Result<OrderedJson> read(const OrderedJson* system, const OrderedJson& messages) && {
+    if (system != nullptr) {
+      if (auto taken = add_system(*system); !taken) return taken.error();
+    }
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      where_ = "messages[" + std::to_string(i) + "]";
+      if (auto taken = add(messages[i]); !taken) return taken.error();
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Result<void> add_system(const OrderedJson& system) {
+    where_ = "system";
+    auto parts = text_parts(system, "system");
+    if (!parts) return parts.error();
+    std::erase_if(parts->get_ref<OrderedJson::array_t&>(), [](const OrderedJson& part) {
+      return text_member(part, "text")->starts_with(kBillingHeader);
+    });
+    if (!parts->empty()) {
+      out_.push_back({{"role", "system"}, {"content", content_of(std::move(*parts))}});
+    }
+    return {};
+  }
+
+  Result<void> add(const OrderedJson& message) {
+    const std::string* const role = text_member(message, "role");
+    const OrderedJson* const content = message.is_object() ? member(message, "content") : nullptr;
+    if (role == nullptr || (*role != "user" && *role != "assistant" && *role != "system")) {
+      return invalid(where_,
+                     ": role is unknown; allowed are \"user\", \"assistant\" and \"system\"");
+    }
+    if (content != nullptr && content->is_string()) {
+      out_.push_back({{"role", *role}, {"content", *content}});
+      return {};
+    }
+    if (content == nullptr || !content->is_array()) {
+      return invalid(where_, ".content: is missing, or neither a string nor an array of blocks");
+    }
+    return *role == "assistant" ? add_assistant(*content) : add_user(*role, *content);
+  }
+
+  // Results come first, as OpenAI's messages of their own, then what the user says.
+  Result<void> add_user(const std::string& role, const OrderedJson& blocks) {
+    OrderedJson parts = OrderedJson::array();
+    const auto flush = [&] {
+      if (parts.empty()) return;
+      out_.push_back(
+          {{"role", role}, {"content", content_of(std::exchange(parts, OrderedJson::array()))}});
+    };
+    bool is_empty = true;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const std::string where = where_ + ".content[" + std::to_string(i) + "]";
+      const std::string* const type = text_member(blocks[i], "type");
+      is_empty = false;
+      if (type != nullptr && *type == "tool_result" && role == "user") {
+        flush();
+        if (auto taken = add_result(where, blocks[i]); !taken) return taken;
+        continue;
+      }
+      auto part = text_of(where, blocks[i]);
+      if (!part) return part.error();
+      parts.push_back(std::move(*part));
+    }
+    if (is_empty) out_.push_back({{"role", role}, {"content", ""}});
+    flush();
+    return {};
+  }
+
+  Result<void> add_result(const std::string& where, const OrderedJson& block) {
+    const std::string* const id = text_member(block, "tool_use_id");
+    if (id == nullptr || !calls_.contains(*id)) {
+      return invalid(where,
+                     ": tool_use_id is of no tool_use block before it; allowed is a result "
+                     "of a call that an earlier message has");
+    }
+    const OrderedJson* const content = member(block, "content");
+    OrderedJson parts = OrderedJson::array();
+    if (content != nullptr) {
+      auto read = text_parts(*content, where + ".content");
+      if (!read) return read.error();
+      parts = std::move(*read);
+    }
+    // Templates know of no other way to say so.
+    const OrderedJson* const is_error = member(block, "is_error");
+    if (is_error != nullptr && *is_error == true) {
+      if (parts.empty()) parts.push_back(text_part(""));
+      auto& first = parts.front()["text"].get_ref<std::string&>();
+      if (!first.starts_with("Error")) first.insert(0, "Error: ");
+    }
+    out_.push_back(
+        {{"role", "tool"}, {"tool_call_id", *id}, {"content", content_of(std::move(parts))}});
+    return {};
+  }
+
+  Result<void> add_assistant(const OrderedJson& blocks) {
+    OrderedJson parts = OrderedJson::array();
+    OrderedJson calls = OrderedJson::array();
+    std::string reasoning;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const OrderedJson& block = blocks[i];
+      const std::string where = where_ + ".content[" + std::to_string(i) + "]";
+      const std::string* const type = text_member(block, "type");
+      if (type != nullptr && *type == "thinking") {
+        const std::string* const thought = text_member(block, "thinking");
+        if (thought == nullptr) return invalid(where, ": has no thinking, which is a string");
+        reasoning += *thought;
+      } else if (type != nullptr && *type == "tool_use") {
+        auto call = call_of(where, block);
+        if (!call) return call.error();
+        calls.push_back(std::move(*call));
+      } else if (type == nullptr || *type != "redacted_thinking") {  // is not of this server
+        auto part = text_of(where, block);
+        if (!part) return part.error();
+        parts.push_back(std::move(*part));
+      }
+    }
+    OrderedJson message = {{"role", "assistant"}, {"content", nullptr}};
+    if (!parts.empty() || calls.empty()) message["content"] = content_of(std::move(parts));
+    if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+    if (!calls.empty()) message["tool_calls"] = std::move(calls);
+    out_.push_back(std::move(message));
+    return {};
+  }
+
+  Result<OrderedJson> call_of(const std::string& where, const OrderedJson& block) {
+    const std::string* const id = text_member(block, "id");
+    const std::string* const name = text_member(block, "name");
+    const OrderedJson* const input = member(block, "input");
+    if (id == nullptr || name == nullptr || (input != nullptr && !input->is_object())) {
+      return invalid(where,
+                     ": is no call; allowed is {\"type\": \"tool_use\", \"id\": ..., "
+                     "\"name\": ..., \"input\": {...}}");
+    }
+    calls_.insert(*id);
+    const std::string arguments = input == nullptr ? "{}" : input->dump();
+    return OrderedJson{{"id", *id},
+                       {"type", "function"},
+                       {"function", {{"name", *name}, {"arguments", arguments}}}};
+  }
+
+  // `given`: a string, or blocks of text.
+  static Result<OrderedJson> text_parts(const OrderedJson& given, const std::string& where) {
+    OrderedJson parts = OrderedJson::array();
+    if (const auto* text = given.get_ptr<const std::string*>()) {
+      parts.push_back(text_part(*text));
+      return parts;
+    }
+    if (!given.is_array()) return invalid(where, ": is neither a string nor an array of blocks");
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      auto part = text_of(where + "[" + std::to_string(i) + "]", given[i]);
+      if (!part) return part;
+      parts.push_back(std::move(*part));
+    }
+    return parts;
+  }
+
+  static Result<OrderedJson> text_of(const std::string& where, const OrderedJson& block) {
+    const std::string* const type = text_member(block, "type");
+    if (type == nullptr) return invalid(where, ": is no block; a type is needed");
+    const std::string* const text = text_member(block, "text");
+    if (*type == "text" && text != nullptr) return text_part(*text);
+    return invalid(where, ": " + type_text(*type) +
+                              " is not supported here; allowed are blocks of text, an "
+                              "assistant's tool_use and thinking, and a user's tool_result");
+  }
+
+  std::string where_;
+  std::set<std::string, std::less<>> calls_;  // the ids of those so far
+  OrderedJson out_ = OrderedJson::array();
+};
+
+}  // namespace
+
+Result<OrderedJson> chat_messages(const OrderedJson* system, const OrderedJson& messages) {
+  return Reader().read(system, messages);
+}
+
+OrderedJson chat_tool(const OrderedJson& tool) {
+  if (!tool.is_object() || tool.contains("function")) return tool;
+  OrderedJson function = OrderedJson::object();
+  for (const auto& [theirs, ours] :
+       {std::pair("name", "name"), std::pair("description", "description"),
+        std::pair("input_schema", "parameters"), std::pair("strict", "strict")}) {
+    if (const OrderedJson* const value = member(tool, theirs)) function[ours] = *value;
+  }
+  return {{"type", "function"}, {"function", std::move(function)}};
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,19 @@
+// Messages and tools of Anthropic's API in the form that chat templates read, which is OpenAI's.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "lmtp/base/json.h"
+#include "lmtp/base/result.h"
+
+namespace lmtp::server {
+
+// `system`: text or blocks of text; null: none. What clients mark for a cache is as any other. The
+// error begins with the field's name.
+Result<OrderedJson> chat_messages(const OrderedJson* system, const OrderedJson& messages);
+
+// {"name", "description", "input_schema"} -> {"type": "function", "function": ...}. What is no such
+// tool stays as it is, for read_tools() to refuse.
+OrderedJson chat_tool(const OrderedJson& tool);
+
+}  // namespace lmtp::server

@@ -1,0 +1,185 @@
+#include "request.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "generation/chat_prompt.h"
+#include "generation/json_fields.h"
+#include "generation/read_grammar.h"
+#include "generation/read_tools.h"
+#include "generation/vendor_tools.h"
+#include "lmtp/base/json.h"
+#include "lmtp/protocol/message.h"
+#include "messages.h"
+#include "openai/common_fields.h"
+
+namespace lmtp::server {
+namespace {
+
+// Its tools in OpenAI's form; an empty array where there are none.
+OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body) {
+  OrderedJson tools = OrderedJson::array();
+  const Json* const given = fields.given("tools");
+  if (given == nullptr) return tools;
+  if (!given->is_array()) {
+    fields.fail("tools", seen(*given) + "; allowed is an array");
+    return tools;
+  }
+  for (const OrderedJson& tool : without_vendor_tools(*body.find("tools")).kept) {
+    tools.push_back(chat_tool(tool));
+  }
+  return tools;
+}
+
+// OpenAI's value of Anthropic's {"type", "name"}; `tools`: whether there are any.
+Json choice_of(JsonFields& fields, const Json& given) {
+  const std::string* const type = find_json_text(given, "type");
+  const std::string* const name = find_json_text(given, "name");
+  if (type != nullptr && *type == "tool" && name != nullptr) {
+    return {{"type", "function"}, {"function", {{"name", *name}}}};
+  }
+  if (type != nullptr && *type == "any") return "required";
+  if (type != nullptr && (*type == "auto" || *type == "none")) return *type;
+  fields.fail("tool_choice",
+              "is unknown; allowed are {\"type\": \"auto\"}, {\"type\": \"any\"}, {\"type\": "
+              "\"none\"} and {\"type\": \"tool\", \"name\": ...}");
+  return "none";
+}
+
+std::optional<OfferedTools> read_offered(JsonFields& fields, const OrderedJson& tools,
+                                         SchemaReading reading) {
+  const Json* const given = fields.given("tool_choice");
+  if (given == nullptr) return read_tools(fields, tools, {}, reading);
+  const Json choice = choice_of(fields, *given);
+  const bool calls_one = find_json_bool(*given, "disable_parallel_tool_use").value_or(false);
+  return read_tools(fields, tools, {&choice, !calls_one}, reading);
+}
+
+// What templates read of it, unless chat_template_kwargs have it.
+void read_thinking(JsonFields& fields, OrderedJson& kwargs, ReplyWishes& wishes) {
+  const Json* const thinking = fields.given("thinking");
+  if (thinking == nullptr) return;
+  const std::string* const type = find_json_text(*thinking, "type");
+  if (type == nullptr) return fields.fail("thinking", "is no object with a type");
+  kwargs.emplace("enable_thinking", *type != "disabled");
+  const Json* const budget = find_json(*thinking, "budget_tokens");
+  if (budget == nullptr || *type != "enabled") return;
+  const auto tokens = json_integer(*budget);
+  if (!tokens || *tokens < 0 || *tokens > kAnyCount) {
+    return fields.fail(
+        "thinking", "has budget_tokens that " + seen(*budget) + "; allowed is a whole number >= 0");
+  }
+  wishes.reasoning_tokens_max = static_cast<int>(*tokens);
+}
+
+// `format`: {"type": "json_schema", "schema"}; nothing where a call is forced, which has no text.
+void read_format(JsonFields& fields, std::string_view field, const OrderedJson& format,
+                 SchemaReading reading, GenerationRequest& generation) {
+  const auto type = format.find("type");
+  const auto schema = format.find("schema");
+  if (type == format.end() || *type != "json_schema" || schema == format.end()) {
+    return fields.fail(field,
+                       "has a format that is unknown; allowed is {\"type\": "
+                       "\"json_schema\", \"schema\": {...}}");
+  }
+  auto grammar =
+      read_typed_grammar({{"type", "json_schema"}, {"value", {{"schema", *schema}}}}, reading);
+  if (!grammar) return fields.fail(field, grammar.error().message);
+  set_grammar(field, std::move(*grammar), fields, generation);
+}
+
+void read_output(JsonFields& fields, const OrderedJson& body, bool has_content,
+                 SchemaReading reading, OrderedJson& kwargs, GenerationRequest& generation) {
+  for (const std::string_view field : {"output_config", "output_format"}) {
+    const Json* const given = fields.given(field);
+    if (given == nullptr) continue;
+    if (!given->is_object()) {
+      fields.fail(field, seen(*given) + "; allowed is an object");
+      continue;
+    }
+    const OrderedJson& output = *body.find(field);
+    if (field == "output_format") {
+      if (has_content) read_format(fields, field, output, reading, generation);
+      continue;
+    }
+    const std::string* const effort = find_json_text(*given, "effort");
+    if (effort != nullptr) {
+      const bool is_more = *effort == "xhigh" || *effort == "max";  // than templates know
+      kwargs.emplace("reasoning_effort", is_more ? "high" : *effort);
+    }
+    const Json* const format = find_json(*given, "format");
+    if (format == nullptr || !has_content) continue;
+    if (!format->is_object()) {
+      fields.fail(field, "has a format that is no object");
+      continue;
+    }
+    read_format(fields, field, *output.find("format"), reading, generation);
+  }
+}
+
+OrderedJson read_kwargs(JsonFields& fields, const OrderedJson& body) {
+  constexpr std::string_view kField = "chat_template_kwargs";
+  const Json* const given = fields.given(kField);
+  if (given == nullptr) return OrderedJson::object();
+  if (given->is_object()) return *body.find(kField);
+  fields.fail(kField, seen(*given) + "; allowed is an object");
+  return OrderedJson::object();
+}
+
+void read_chat_messages(JsonFields& fields, const OrderedJson& body, ChatPrompt& prompt) {
+  const Json* const messages = fields.find("messages");
+  const Json* const system = fields.given("system");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    return fields.fail("messages", (messages == nullptr ? "is missing" : seen(*messages)) +
+                                       std::string("; allowed is an array of at least one"));
+  }
+  auto chat =
+      chat_messages(system == nullptr ? nullptr : &*body.find("system"), *body.find("messages"));
+  if (!chat) return fields.fail(chat.error().message);
+  keep_reasoning(*chat);
+  prompt.chat.messages = chat->dump();
+  // An answer goes on with what is said already.
+  if (chat->back()["role"] == "assistant" && !chat->back().contains("tool_calls")) {
+    continue_last(prompt);
+  }
+}
+
+}  // namespace
+
+Result<MessagesRequest> read_messages(const std::string& body, const ApiLimits& limits,
+                                      bool counts) {
+  const auto root = parse_json_object(body, "body", NonFinite::kRefused);
+  if (!root) return root.error();
+  const auto ordered = parse_ordered_json(body, "body");
+  if (!ordered) return ordered.error();
+  JsonFields fields(*root);
+  MessagesRequest request;
+  GenerationRequest& generation = request.generation;
+  if (const std::string* model = fields.text("model")) generation.model = *model;
+  request.streams = fields.boolean("stream", false);
+  const auto max_tokens = fields.whole("max_tokens", 1, kAnyCount);
+  if (max_tokens) request.max_tokens = static_cast<int>(*max_tokens);
+  if (!max_tokens && !counts) fields.fail("max_tokens", "is missing; a number is needed");
+  read_sampling(fields, generation);
+  generation.text.stop =
+      fields.strings("stop_sequences", protocol::kMaxStops, protocol::kMaxStopBytes);
+  const SchemaReading reading = schema_reading(limits);
+  ChatPrompt prompt;
+  read_chat_messages(fields, *ordered, prompt);
+  const OrderedJson tools = read_tool_list(fields, *ordered);
+  auto offered = read_offered(fields, tools, reading);
+  OrderedJson kwargs = read_kwargs(fields, *ordered);
+  read_thinking(fields, kwargs, prompt.wishes);
+  read_output(fields, *ordered, !(offered && offered->is_forced()), reading, kwargs, generation);
+  take_wishes(fields, std::move(offered), generation, prompt.wishes);
+  generation.unknown_keys = fields.unknown_keys();
+  if (fields.failed()) return fields.error();
+  if (!tools.empty()) prompt.chat.tools = tools.dump();
+  if (!kwargs.empty()) prompt.chat.template_kwargs = kwargs.dump();
+  if (!counts) prompt.plan = std::make_shared<ReplyPlan>();
+  set_prompt(std::move(prompt), generation);
+  return request;
+}
+
+}  // namespace lmtp::server
