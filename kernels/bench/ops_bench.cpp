@@ -94,11 +94,11 @@ void read_memory(benchmark::State& state) {
 BENCHMARK(read_memory)->UseRealTime();
 
 // range(0) rows through [n, k] weights, one after another of those that make a round.
-void linear(benchmark::State& state, WeightType type) {
+void linear(benchmark::State& state, WeightType type, const Grouping& by = {}) {
   const std::int64_t rows = state.range(0);
   const std::int64_t n = state.range(1);
   const std::int64_t k = state.range(2);
-  const std::int64_t size = packed_size(n, k, type);
+  const std::int64_t size = packed_size(n, k, type, by);
   const Weights weights;
   const std::vector<float> scales(static_cast<std::size_t>(padded_columns(n)), 0.01F);
   const std::vector<std::int32_t> sums(scales.size());
@@ -109,10 +109,10 @@ void linear(benchmark::State& state, WeightType type) {
   const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / size);
   std::int64_t next = 0;
   measure_in_turns(state, pool, weights, {size * 4, 2 * rows * n * k}, [&] {
-    kernels::linear(
-        stream, {.x = make_matrix(x.data(), rows, k),
-                 .weight = {weights.data() + next * size, n, k, type, scales.data(), sums.data()},
-                 .y = make_matrix(y.data(), rows, n)});
+    kernels::linear(stream, {.x = make_matrix(x.data(), rows, k),
+                             .weight = {weights.data() + next * size, n, k, type, scales.data(),
+                                        sums.data(), by},
+                             .y = make_matrix(y.data(), rows, n)});
     next = (next + 1) % num_weights;
   });
 }
@@ -131,6 +131,15 @@ BENCHMARK_CAPTURE(linear, bf16, WeightType::kBF16)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, int8, WeightType::kInt8)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, int4, WeightType::kInt4)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, widened_int4, WeightType::kWidened)->Apply(linear_shapes);
+// As GGUF's kinds and MXFP4 are kept.
+constexpr Grouping kQ4K{CodeType::kInt4, 32, ElementType::kF32, true};
+constexpr Grouping kQ6K{CodeType::kInt8, 16, ElementType::kF32};
+constexpr Grouping kQ80{CodeType::kInt8, 32, ElementType::kF16};
+constexpr Grouping kMxfp4{CodeType::kE2M1, 32};
+BENCHMARK_CAPTURE(linear, q4_k, WeightType::kWidened, kQ4K)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, q6_k, WeightType::kWidened, kQ6K)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, q8_0, WeightType::kWidened, kQ80)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, mxfp4, WeightType::kWidened, kMxfp4)->Apply(linear_shapes);
 
 // range(0) sequences whose last range(1) tokens attend to range(2) before them and to themselves,
 // with heads of range(3).
