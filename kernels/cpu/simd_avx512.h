@@ -70,7 +70,11 @@ inline F power_of_two(F v) {
 }
 // The lower and the upper bf16 of units, as f32.
 inline constexpr bool kWidensInputs = false;
-inline F settled(F sum) { return sum; }
+// Keeps gcc from moving sums about, of which there are nearly as many as registers.
+inline F settled(F sum) {
+  asm("" : "+v"(sum));
+  return sum;
+}
 inline F lower_bf16(F units) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(units), 16));
 }
