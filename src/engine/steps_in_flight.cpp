@@ -68,7 +68,15 @@ Result<void> StepsInFlight::collect(scheduler::ModelAgent& agent, const StartedS
   }
   const EngineTrace::Slice slice(trace_, "collect");
   Result<void> done = agent.collect(result_);
-  if (done) masks_.add_forced(result_);
+  if (!done) return done;
+  done = guarded([&]() -> Result<void> {
+    masks_.add_forced(result_);
+    return {};
+  });
+  // The agent knows of no failure, so what was started ahead is collected, too.
+  while (!done && !empty()) {
+    if (!oldest().is_chosen || !finish(agent).done) drop_all();
+  }
   return done;
 }
 
