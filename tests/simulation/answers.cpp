@@ -1,6 +1,7 @@
 // What clients are answered, and what must be true of it.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -13,9 +14,10 @@ using testing::FakeAgent;
 using testing::kFakeVocabSize;
 
 constexpr std::chrono::milliseconds kMs{1};
-// For how long tokens may come of a stream that was cancelled: the steps that run, and the way.
-constexpr std::chrono::milliseconds kCancelledMax{500};
-constexpr std::chrono::milliseconds kCancelledLateMax{1500};  // where the way may be long
+// For how long tokens may come of a stream that was cancelled: the steps that run, of which one may
+// take 50 times what it would (timed_agent.h), and the way.
+constexpr std::chrono::milliseconds kCancelledMax{1500};
+constexpr std::chrono::milliseconds kCancelledLateMax{2500};  // where the way may be long
 
 bool is_near(double a, double b) { return std::abs(a - b) < 1e-3; }
 
@@ -122,6 +124,7 @@ void Client::take_notice(ClientStream& stream, const Json& entry) {
   } else if (status == "preempted") {
     if (notices.is_preempted) fail("preempted twice", entry);
     notices.is_preempted = true;
+    if (world_.features.backtrack && random_.one_in(2)) preempted_ = entry["stream_id"];
   } else if (status == "resumed") {
     if (!notices.is_preempted) fail("resumed, and it was not preempted", entry);
     notices.is_preempted = false;
@@ -155,7 +158,7 @@ void Client::take_answer(StreamId id, const ClientStream& question, const Json& 
 }
 
 void Client::take_token(StreamId id, ClientStream& stream, const Json& entry) {
-  if (!stream.script.is_null()) return take_controlled(id, stream, entry);
+  if (stream.is_controlled) return take_controlled(id, stream, entry);
   if (entry.contains("fork_of")) begin_fork(id, stream, entry);
   if (!stream.has_begun) fail("a fork's first entry does not say of what", entry);
   const bool has_index = entry.contains("index");
@@ -223,12 +226,18 @@ void Client::check_token(const ClientStream& stream, Sample& sample, const Json&
 
 // An entry may have no token. In the end the tokens are those that the script gives.
 void Client::take_controlled(StreamId id, ClientStream& stream, const Json& entry) {
-  Sample& sample = stream.samples.front();
   got_at_step_ = world_.counts.num_steps;
+  if (!stream.first_come) stream.first_come = world_.simulator.now();
+  if (entry.contains("fork_of_index")) return begin_sample(stream, entry);
+  const bool has_index = entry.contains("index");
+  if (has_index != (stream.samples.size() > 1)) fail("index: is wrong", entry);
+  const auto index = entry.value("index", std::size_t{0});
+  if (index >= stream.samples.size()) fail("no such sample", entry);
+  Sample& sample = stream.samples[index];
+  if (sample.has_ended) fail("an entry of a sample that has ended", entry);
   const auto num_gone = entry.value("backtrack", 0);
   if (num_gone > sample.num_generated()) fail("another number of tokens is gone", entry);
   sample.resize(sample.tokens.size() - static_cast<std::size_t>(num_gone));
-  if (!stream.first_come) stream.first_come = world_.simulator.now();
   if (!entry.at("token").is_null()) {
     const TokenId token = entry["token"];
     const double logprob = logprob_after(stream, sample.tokens, token);
@@ -239,17 +248,52 @@ void Client::take_controlled(StreamId id, ClientStream& stream, const Json& entr
   }
   if (entry.at("finish_reason").is_null()) return;
   if (entry["finish_reason"] != "stop") fail("the end is not the controller's", entry);
-  const bool is_right = !world_.checks("tokens") || sample.tokens == run_script(stream);
+  const bool is_right = !world_.checks("tokens") || sample.tokens == run_script(stream, sample);
   if (!is_right) fail("the tokens are not the controller's", entry);
   ++world_.ends["stop"];
   end_sample(id, stream, sample, entry);
 }
 
-std::vector<TokenId> Client::run_script(const ClientStream& stream) const {
-  const Sample& sample = stream.samples.front();
+// The way that it takes is by its turn among those of its parent, which takes the first.
+void Client::begin_sample(ClientStream& stream, const Json& entry) {
+  const std::size_t of = entry["fork_of_index"];
+  const bool is_next = entry.at("index") == stream.samples.size() && of < stream.samples.size();
+  if (!is_next || !entry.at("token").is_null()) fail("no such sample may begin", entry);
+  Sample& parent = stream.samples[of];
+  const auto fork = std::ranges::find_if(parent.script, [](const Json& one) {
+    return one.contains("fork") || one.contains("branches");
+  });
+  if (parent.has_ended || fork == parent.script.end()) fail("its sample does not fork", entry);
+  const Json ways = fork->contains("fork") ? (*fork)["fork"] : (*fork)["branches"];
+  Json before = Json::array();
+  std::copy(parent.script.begin(), fork, std::back_inserter(before));
+  const auto take = [&before](const Json& way) {
+    Json script = before;
+    script.insert(script.end(), way.begin(), way.end());
+    return script;
+  };
+  Sample sample = parent;
+  sample.script = before;
+  sample.tokens = run_script(stream, sample);
+  const auto num_tokens =
+      static_cast<std::size_t>(sample.num_prompt) + entry.at("fork_at").get<std::size_t>();
+  if (num_tokens > sample.tokens.size()) fail("a fork of tokens that are not there", entry);
+  sample.tokens.resize(num_tokens);
+  sample.script = take(ways.at(static_cast<std::size_t>(++parent.num_forked)));
+  sample.num_forked = 0;
+  if (parent.num_forked + 1 == static_cast<int>(ways.size())) {
+    parent.script = take(ways.front());
+    parent.num_forked = 0;
+  }
+  if (!stream.notices.empty()) stream.notices.emplace_back();
+  stream.samples.push_back(std::move(sample));
+  ++world_.counts.num_streams;
+}
+
+std::vector<TokenId> Client::run_script(const ClientStream& stream, const Sample& sample) const {
   std::vector<TokenId> tokens = sample.tokens;
   tokens.resize(static_cast<std::size_t>(sample.num_prompt));
-  for (const Json& entry : stream.script) {
+  for (const Json& entry : sample.script) {
     if (entry.contains("ff") || entry.contains("splice")) {
       tokens.resize(tokens.size() - entry.value("drop", std::size_t{0}));
       const Json& more = entry.contains("ff") ? entry["ff"] : entry["splice"];
@@ -417,6 +461,9 @@ bool Client::is_expected(const ClientStream& stream, const Json& entry) const {
     return world_.find_adapter(stream.model) != nullptr;
   }
   if (code == "shutting_down") return world_.has_stopped();
+  if (code == "constraint" && text.find("cannot fork: overloaded") != std::string::npos) {
+    return stream.is_controlled && world_.may_be_overloaded(stream.sent, 0);
+  }
   if (code == "overloaded") {
     // Rows take turns beside each other.
     return world_.may_be_overloaded(stream.sent, stream.has_rows() ? stream.num_requests : 0);

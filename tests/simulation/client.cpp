@@ -18,7 +18,7 @@ constexpr microseconds kHealedMax = 120 * kSecond;
 constexpr microseconds kEndMax = 30 * kSecond;
 // Steps of the model in which a stream gets nothing; and a connection, for all of its streams.
 constexpr std::int64_t kStepsMax = 8'000;
-constexpr std::int64_t kStepsOfAllMax = 1'000;
+constexpr std::int64_t kStepsOfAllMax = 1'500;
 constexpr std::size_t kLiveMax = 12;
 constexpr std::size_t kLiveFewMax = 3;  // where there are few places
 
@@ -179,6 +179,7 @@ void Client::listen(microseconds time) {
     }
     connection_.received.erase(0, begin);
     if (std::exchange(has_rest_, false) && !world_.is_healed() && random_.one_in(2)) edit_rest();
+    if (const auto id = std::exchange(preempted_, std::nullopt)) edit_preempted(*id);
   } while (world_.simulator.now() < until && !*connection_.has_ended);
   if (*connection_.has_ended && world_.simulator.now() < until) {
     world_.simulator.pass(std::chrono::ceil<microseconds>(until - world_.simulator.now()));

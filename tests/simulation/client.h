@@ -39,6 +39,8 @@ struct Sample {
   std::vector<TokenId> appended;  // by edits; some may have come
   std::size_t appended_at = 0;    // where the first of them is
   bool has_ended = false;
+  Json script;         // of its controller, with the ways that it took; null: it has none
+  int num_forked = 0;  // that the next fork of it has given
 
   int num_generated() const { return static_cast<int>(tokens.size()) - num_prompt; }
   // How many of the appended ones have not come.
@@ -72,7 +74,7 @@ struct ClientStream {
   Json decision;                                 // of kDecide: the message's own fields
   std::vector<TokenId> forbidden;                // by bad_words; sorted
   std::vector<std::string> choices;              // of a grammar: what the text may be
-  Json script;                                   // of a controller; null: it has none
+  bool is_controlled = false;                    // by the scripts of its samples
   bool has_text = false;
   int num_requests = 0;  // that it is for the server, at most
   std::uint64_t seed = 0;
@@ -102,7 +104,7 @@ struct ClientStream {
   bool has_rows() const { return kind == Kind::kCandidates || kind == Kind::kDecide; }
   bool is_running() const {
     return kind == Kind::kGenerate && has_begun && !cancelled && samples.size() == 1 &&
-           script.is_null();
+           !is_controlled;
   }
 };
 
@@ -144,6 +146,7 @@ class Client {
   // requests.cpp
   void generate();
   void run_controller();
+  Json draw_script(int num_generated, int num_steps, int depth);
   void score();
   void score_candidates();
   void decide();
@@ -151,7 +154,7 @@ class Client {
   void set_buffer();
   void ask();
   void ask_again(StreamId id, ClientStream stream);
-  StreamId add(ClientStream stream, std::optional<StreamId> again = {});
+  StreamId add(ClientStream stream, std::optional<StreamId> again = {}, int num_ways = 1);
   Json prompt_of(const std::vector<TokenId>& tokens);
   void set_common(Json& message, ClientStream& stream);
   std::vector<TokenId> draw_prompt(int most);
@@ -163,6 +166,7 @@ class Client {
   void fork(std::optional<StreamId> of = {});
   void backtrack(std::optional<StreamId> of = {});
   void edit_rest();
+  void edit_preempted(StreamId id);
   void edit_wrongly();
   void take_edit(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
   static void apply_unanswered(const ClientStream& parent, ClientStream& fork, Sample& sample);
@@ -182,7 +186,8 @@ class Client {
   void take_answer(StreamId id, const ClientStream& question, const Json& entry);
   void take_token(StreamId id, ClientStream& stream, const Json& entry);
   void take_controlled(StreamId id, ClientStream& stream, const Json& entry);
-  std::vector<TokenId> run_script(const ClientStream& stream) const;
+  void begin_sample(ClientStream& stream, const Json& entry);
+  std::vector<TokenId> run_script(const ClientStream& stream, const Sample& sample) const;
   void check_entry(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
   void take_decision(const ClientStream& stream, const Json& entry) const;
   void take_candidates(const ClientStream& stream, const Json& entry) const;
@@ -206,10 +211,11 @@ class Client {
   const bool is_newcomer_;  // each of its streams comes by a connection of its own
   Random random_;
   Connection connection_;
-  std::int64_t got_at_step_ = 0;  // a token, or when none of its streams gets any
-  bool has_rest_ = false;         // an edit was just answered by a part of what it appends
-  std::int64_t num_lines_ = 0;    // that have come
-  std::int64_t num_sent_ = 0;     // messages
+  std::int64_t got_at_step_ = 0;       // a token, or when none of its streams gets any
+  bool has_rest_ = false;              // an edit was just answered by a part of what it appends
+  std::optional<StreamId> preempted_;  // which is to be edited now
+  std::int64_t num_lines_ = 0;         // that have come
+  std::int64_t num_sent_ = 0;          // messages
   std::map<StreamId, ClientStream> live_;
   std::map<StreamId, std::vector<Unanswered>> edits_;  // by the stream that they name
   std::map<StreamId, int> wrong_edits_;                // that must be refused

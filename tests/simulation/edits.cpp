@@ -105,7 +105,8 @@ void Client::backtrack(std::optional<StreamId> of) {
   // More than a step takes, so that it may be edited before all of it has come.
   const int many = world_.features.small_chunks ? 3 : 10;
   int num = random_.one_in(many) ? random_.below(120) : random_.below(4);
-  if (!stream.choices.empty()) num = 0;  // a grammar could forbid them
+  if (!stream.choices.empty()) num = 0;               // a grammar could forbid them
+  if (stream.has_text && random_.one_in(2)) num = 0;  // a fork of it can be known
   // Those of two edits differ, so that none is taken for another one's.
   for (int i = 0; i < num; ++i) {
     edit.appended.push_back(static_cast<TokenId>(num_appended_++ % testing::kFakeVocabSize));
@@ -129,6 +130,13 @@ void Client::edit_rest() {
     if (!stream.is_running() || is_edited || stream.samples.front().num_to_come() == 0) continue;
     return backtrack(id);
   }
+}
+
+void Client::edit_preempted(StreamId id) {
+  const auto at = live_.find(id);
+  if (world_.is_healed() || at == live_.end() || !at->second.is_running()) return;
+  if (at->second.edit || at->second.is_doubtful || edits_.contains(id)) return;
+  backtrack(id);
 }
 
 // What does not run as one stream of GENERATE can't be edited.

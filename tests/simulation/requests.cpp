@@ -19,6 +19,22 @@ void set_text(Json& message) {
   message["skip_special_tokens"] = false;
 }
 
+const Json* ways_of(const Json& entry) {
+  for (const char* const name : {"fork", "branches"}) {
+    if (entry.contains(name)) return &entry[name];
+  }
+  return nullptr;
+}
+
+// How many sequences its script has in the end.
+int num_ways_of(const Json& script) {
+  const Json* const ways = script.empty() ? nullptr : ways_of(script.back());
+  if (ways == nullptr) return 1;
+  int num = 0;
+  for (const Json& way : *ways) num += num_ways_of(way);
+  return num;
+}
+
 void set_choices(Json& message, const std::vector<std::string>& choices) {
   message["grammar"] = {{"type", "choice"}, {"value", choices}};
 }
@@ -35,7 +51,7 @@ void Client::send(const std::string& verb, const Json& message) {
 }
 
 // An id of a stream that has ended comes again now and then.
-StreamId Client::add(ClientStream stream, std::optional<StreamId> again) {
+StreamId Client::add(ClientStream stream, std::optional<StreamId> again, int num_ways) {
   StreamId id = again.value_or(next_id_);
   if (!again && next_id_ > 1 && random_.one_in(8)) {
     const StreamId used = random_.between(1, static_cast<int>(next_id_) - 1);
@@ -50,7 +66,7 @@ StreamId Client::add(ClientStream stream, std::optional<StreamId> again) {
   } else if (stream.kind == ClientStream::Kind::kDecide) {
     stream.num_requests = 16;  // more than there are rows
   } else if (stream.kind != ClientStream::Kind::kQuestion) {
-    stream.num_requests = static_cast<int>(stream.samples.size());
+    stream.num_requests = static_cast<int>(stream.samples.size()) * num_ways;
   }
   world_.demand.add(stream.sent, stream.num_requests);
   live_.emplace(id, std::move(stream));
@@ -101,7 +117,9 @@ void Client::generate() {
   if (random_.one_in(6)) {  // the context ends it before max_tokens
     prompt.resize(static_cast<std::size_t>(world_.context_length - random_.between(1, 50)), 1);
   }
-  stream.max_tokens = random_.one_in(4) ? random_.between(1, 200) : random_.between(1, 30);
+  // Where blocks are few, more of those that need more than they began with.
+  const bool is_long = random_.one_in(world_.features.small_cache ? 2 : 4);
+  stream.max_tokens = random_.between(1, is_long ? 200 : 30);
   const int num_samples = world_.features.samples && random_.one_in(3) ? random_.between(2, 5) : 1;
   Sample sample;
   sample.num_prompt = static_cast<int>(prompt.size());
@@ -131,7 +149,45 @@ void Client::generate() {
   send("GENERATE", message);
 }
 
-// A script of tests/support/scripted_runtime.h.
+// A script of tests/support/scripted_runtime.h, of a sequence that has generated so many tokens.
+// What it forks into comes last.
+Json Client::draw_script(int num_generated, int num_steps, int depth) {
+  Json script = Json::array();
+  const auto ids = [this](int most) {
+    std::vector<TokenId> drawn(static_cast<std::size_t>(random_.between(1, most)));
+    for (TokenId& id : drawn) id = random_.below(testing::kFakeVocabSize);
+    return drawn;
+  };
+  for (int left = random_.below(num_steps); left > 0; --left) {
+    const int kind = random_.below(4);
+    if (kind == 0) {
+      script.push_back({{"ff", ids(20)}});
+      num_generated += static_cast<int>(script.back()["ff"].size());
+    } else if (kind == 1) {
+      const int num_dropped = random_.below(std::min(num_generated, 3) + 1);
+      script.push_back({{"splice", ids(3)}, {"drop", num_dropped}});
+      num_generated -= num_dropped;
+      num_generated += static_cast<int>(script.back()["splice"].size());
+    } else {
+      script.push_back(kind == 2 ? Json{{"any", true}} : Json{{"allow", ids(3)}});
+      ++num_generated;
+    }
+  }
+  // What is put there before its end is not.
+  if (!script.empty()) script.push_back({{"any", true}});
+  if (depth > 1 || !random_.one_in(2)) return script;
+  // Each way begins with what it draws; where it is no branch, it may be to end.
+  const bool branches = random_.one_in(2);
+  Json ways = Json::array();
+  for (int left = random_.between(2, 3); left > 0; --left) {
+    Json way = draw_script(num_generated, 4, depth + 1);
+    if (branches || !way.empty()) way.insert(way.begin(), Json{{"allow", ids(2)}});
+    ways.push_back(std::move(way));
+  }
+  script.push_back({{branches ? "branches" : "fork", std::move(ways)}});
+  return script;
+}
+
 void Client::run_controller() {
   ClientStream stream;
   Json message;
@@ -139,39 +195,18 @@ void Client::run_controller() {
   Sample sample;
   sample.tokens = draw_prompt(300);
   sample.num_prompt = static_cast<int>(sample.tokens.size());
-  stream.script = Json::array();
-  int num_generated = 0;
-  for (int left = random_.below(8); left > 0; --left) {
-    const auto ids = [this](int most) {
-      std::vector<TokenId> drawn(static_cast<std::size_t>(random_.between(1, most)));
-      for (TokenId& id : drawn) id = random_.below(testing::kFakeVocabSize);
-      return drawn;
-    };
-    const int kind = random_.below(4);
-    if (kind == 0) {
-      stream.script.push_back({{"ff", ids(20)}});
-      num_generated += static_cast<int>(stream.script.back()["ff"].size());
-    } else if (kind == 1) {
-      const int num_dropped = random_.below(std::min(num_generated, 3) + 1);
-      stream.script.push_back({{"splice", ids(3)}, {"drop", num_dropped}});
-      num_generated -= num_dropped;
-      num_generated += static_cast<int>(stream.script.back()["splice"].size());
-    } else {
-      stream.script.push_back(kind == 2 ? Json{{"any", true}} : Json{{"allow", ids(3)}});
-      ++num_generated;
-    }
-  }
-  // What is put there before its end is not.
-  if (!stream.script.empty()) stream.script.push_back({{"any", true}});
+  sample.script = draw_script(0, 8, 0);
+  stream.is_controlled = true;
   stream.max_tokens = 200;
   stream.seed = static_cast<std::uint64_t>(random_.below(1000));
   message["prompt"] = prompt_of(sample.tokens);
   message["controller"] = "script";
-  message["controller_arg"] = stream.script;
+  message["controller_arg"] = sample.script;
   message["max_tokens"] = stream.max_tokens;
   message["seed"] = stream.seed;
+  const int num_ways = num_ways_of(sample.script);
   stream.samples.push_back(std::move(sample));
-  const StreamId id = add(std::move(stream));
+  const StreamId id = add(std::move(stream), {}, num_ways);
   spent_.insert(id);  // what it logs may come after its end
   message["stream_id"] = id;
   send("GENERATE", message);
@@ -258,7 +293,7 @@ void Client::ask_again(StreamId id, ClientStream stream) {
     // What came of it is the end of its prompt now.
     message["prompt"] = stream.samples.front().tokens;
     message["scored"] = stream.scored;
-  } else if (!stream.script.is_null()) {
+  } else if (stream.is_controlled) {
     return;  // it can't be continued
   } else if (stream.kind == Kind::kDecide) {
     message.update(stream.decision);

@@ -15,15 +15,18 @@ namespace lmtp::simulation {
 // Owner: an engine, on its thread.
 class TimedAgent final : public testing::FakeAgent {
  public:
-  // Its own memory does not run out. after_step: on the engine's thread.
+  // Its own memory does not run out. after_step, at_end: on the engine's thread; at_end perhaps on
+  // that of who ends the engine.
   TimedAgent(testing::FakeAgentOptions options, Simulator& simulator, std::uint64_t seed,
-             std::function<void()> after_step)
+             std::function<void()> after_step, std::function<void()> at_end)
       : FakeAgent(std::move(options)),
         simulator_(simulator),
         random_(seed),
-        after_step_(std::move(after_step)) {}
+        after_step_(std::move(after_step)),
+        at_end_(std::move(at_end)) {}
   // Gives back what it has on its device.
   ~TimedAgent() override {
+    at_end_();
     const EnoughMemory enough;
     simulator_.pass(std::chrono::microseconds(random_.below(100'000)));
   }
@@ -73,6 +76,7 @@ class TimedAgent final : public testing::FakeAgent {
   Simulator& simulator_;
   Random random_;
   const std::function<void()> after_step_;
+  const std::function<void()> at_end_;
   std::deque<Clock::time_point> ends_;  // of the steps under way
 };
 

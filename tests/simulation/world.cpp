@@ -6,10 +6,10 @@
 
 #include "client.h"
 #include "failing_allocations.h"
+#include "late_runtime.h"
 #include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/engine/engine_metrics.h"
 #include "lmtp/request/error_kind.h"
-#include "scripted_runtime.h"
 #include "timed_agent.h"
 
 namespace lmtp::simulation {
@@ -64,7 +64,6 @@ constexpr microseconds kHealedMax = 600 * kSecond;
 
 Features::Features(Random& random) {
   for (const auto& [name, feature] : kFeatures) this->*feature = random.one_in(2);
-  no_memory = no_memory && !controllers;  // whose stub does not expect it
 }
 
 std::string Features::names() const {
@@ -224,8 +223,8 @@ Result<registry::ServedModel> World::find_model(const std::string& name) {
   if (features.controllers) {
     model.load_controllers = [this](const auto&) -> registry::LoadedControllers {
       const auto on_problem = [this](const std::string& what) { fail("controllers: " + what); };
-      return std::shared_ptr<aici::Runtime>(
-          std::make_shared<testing::ScriptedRuntime>(testing::kFakeVocabSize, on_problem));
+      return std::shared_ptr<aici::Runtime>(std::make_shared<LateRuntime>(
+          simulator, faults_.bits(), features.late_threads, on_problem));
     };
   }
   if (features.score_cache) made.score_cache_bytes = std::int64_t{1} << 18;
@@ -244,7 +243,7 @@ Result<registry::ServedModel> World::find_model(const std::string& name) {
     }
     if (std::exchange(is_lost_, false)) last_faults_[Fault::kLost] = simulator.now();
     return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<TimedAgent>(
-        agent_options(), simulator, faults_.bits(), [this] { end_step(); }));
+        agent_options(), simulator, faults_.bits(), [this] { end_step(); }, [this] { disarm(); }));
   };
   return model;
 }
@@ -257,21 +256,30 @@ Result<std::shared_ptr<const Adapter>> World::load_adapter(const AdapterSource& 
   return *at;
 }
 
-// On the engine's thread: an allocation of its next steps fails.
-void World::end_step() {
+// On the engine's thread: no allocation fails any more.
+void World::disarm() {
+  if (num_armed_steps_ == 0 || armed_ != simulator.current()) return;
   int& left = testing::allocations_left;
+  if (left == 0) fail_on_purpose(Fault::kMemory);
+  left = num_armed_steps_ = 0;
+  last_faults_[Fault::kMemory] = simulator.now();
+}
+
+// On the engine's thread: an allocation of its next steps fails, or of its end.
+void World::end_step() {
   if (num_armed_steps_ > 0 && armed_ != simulator.current()) return;
-  if (num_armed_steps_ > 0 && (left == 0 || ++num_armed_steps_ > 4)) {
-    if (left == 0) fail_on_purpose(Fault::kMemory);
-    left = num_armed_steps_ = 0;
-    last_faults_[Fault::kMemory] = simulator.now();
+  if (num_armed_steps_ > 0) {
+    if (testing::allocations_left == 0 || ++num_armed_steps_ > 4) disarm();
   }
   // An engine that starts over without memory ends the process.
   const auto last = last_faults_.find(Fault::kMemory);
   if (last != last_faults_.end() && simulator.now() - last->second < kSecond / 50) return;
-  if (!features.no_memory || is_healed_ || num_armed_steps_ > 0 || !faults_.one_in(30)) return;
+  if (!features.no_memory || is_healed_ || num_armed_steps_ > 0) return;
+  if (!faults_.one_in(is_lost_ ? 2 : 30)) return;
   // The first ones are those of a delivery.
-  left = faults_.between(1, faults_.one_in(2) ? 10 : 200);
+  testing::allocations_left = faults_.between(1, faults_.one_in(2)   ? 10
+                                                 : faults_.one_in(2) ? 3
+                                                                     : 200);
   num_armed_steps_ = 1;
   armed_ = simulator.current();
 }

@@ -139,6 +139,7 @@ class World {
   testing::FakeAgentOptions agent_options();
   Result<std::shared_ptr<const Adapter>> load_adapter(const AdapterSource& source);
   void end_step();
+  void disarm();
   void fail_on_purpose(Fault fault);
   void check_idle() const;
   void check_counts() const;

@@ -48,8 +48,8 @@ FAULTS = [
           "  refusals_.add(*found, ErrorCode::kCancelled);",
           "  if (!PLANTED) refusals_.add(*found, ErrorCode::kCancelled);"),
     Fault("lost-device", "d478b3fa", "src/engine/engine.cpp",
-          "return fail_all(\n          {ErrorCode::kDeviceLost,",
-          "if (PLANTED) return;\n      return fail_all(\n          {ErrorCode::kDeviceLost,"),
+          "return fail_all(device_lost());",
+          "if (PLANTED) return;\n      return fail_all(device_lost());"),
     Fault("late-cancels", "c12db50c", "src/registry/registry_actor.cpp",
           "    slot->late_cancels.push_back(key);",
           "    if (!PLANTED) slot->late_cancels.push_back(key);"),
@@ -83,14 +83,24 @@ FAULTS = [
           "        text->backtrack(static_cast<std::size_t>(event.num_backtracked));\n"
           "      }"),
     Fault("closes-without-memory", "1829c049", "src/engine/engine.cpp",
-          "guarded_twice([&] { refuse(*request, shutting_down()); });",
-          "if (PLANTED) {\n"
-          "          refuse(*request, shutting_down());\n"
-          "        } else {\n"
-          "          guarded_twice([&] { refuse(*request, shutting_down()); });\n"
-          "        }"),
+          "        guarded_twice([&] { refuse(*request, comes_back ? device_lost() : "
+          "shutting_down()); });",
+          "        if (PLANTED) {\n"
+          "          refuse(*request, comes_back ? device_lost() : shutting_down());\n"
+          "          continue;\n"
+          "        }\n"
+          "        guarded_twice([&] { refuse(*request, comes_back ? device_lost() : "
+          "shutting_down()); });"),
     Fault("ends-by-choice", "f66fac2d", "src/engine/engine.cpp",
           "if (!finished()) take_commands();", "if (PLANTED || !finished()) take_commands();"),
+    Fault("look-ups-after-stop", "fa256858", "src/registry/registry.cpp",
+          "  if (!impl_->lookups.closed()) return false;",
+          "  if (PLANTED || !impl_->lookups.closed()) return false;"),
+    Fault("lost-refusals", "fa256858", "src/engine/outbox.cpp",
+          "          std::holds_alternative<EditRefused>(event)) {",
+          "          (!PLANTED && std::holds_alternative<EditRefused>(event))) {"),
+    Fault("forced-without-memory", "d6cdf65a", "src/engine/steps_in_flight.cpp",
+          "  while (!done && !empty()) {", "  while (!PLANTED && !done && !empty()) {"),
     Fault("leaked-block", "", "src/cache/sequence_blocks.cpp",
           "for (; ids_.size() > had; ids_.pop_back()) cache",
           "if (PLANTED) ids_.resize(had);\n"
