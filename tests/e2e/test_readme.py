@@ -16,6 +16,7 @@ from servers import bin_dir
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OPTIONS = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 COMMANDS = [
     line.removeprefix("$ ")
@@ -110,11 +111,11 @@ def test_lmql(demo, tmp_path, environment):
 
 
 def test_options_are_those_of_the_program():
-    """Each option of --help is in the README's table, with the same default, and no other."""
+    """Each option of --help is in the docs' table, with the same default, and no other."""
     help_text = subprocess.run(
         [bin_dir() / "lmtp-serve", "--help"], capture_output=True, text=True, check=True
     ).stdout
-    rows = [line for line in README.splitlines() if line.startswith("| `--")]
+    rows = [line for line in OPTIONS.splitlines() if line.startswith("| `--")]
     in_table = {name for row in rows for name in re.findall(r"--[\w-]+", row.split("|")[1])}
     in_help = set(re.findall(r"^ +(?:-h,)?(--[\w-]+)", help_text, re.MULTILINE))
     assert in_table == in_help - {"--help", "--version"}
