@@ -102,8 +102,8 @@ inline void run_group_gemv(Stream& stream, const LinearWork& work, const GroupPa
   });
 }
 
-// The blocks of a linear of many rows: calls add(panels before, panels, first input, end, floats to
-// what is prefetched meanwhile, sums) for each, then finishes. `sums`: of each worker.
+// The blocks of a linear of many rows: calls add(worker, panels before, panels, first input, end,
+// floats to what is prefetched meanwhile, sums) for each, then finishes. `sums`: of each worker.
 template <typename Add>
 inline void for_group_blocks(Stream& stream, const LinearArgs& args, const GroupPanels& weights,
                              const GroupTasks& tasks, float* sums_of_all, const Add& add) {
@@ -120,7 +120,7 @@ inline void for_group_blocks(Stream& stream, const LinearArgs& args, const Group
                                    : tasks.to_next(task) != 0
                                        ? tasks.to_next(task) * weights.size - weights.floats(first)
                                        : 0;
-      add(first_panel, count, first, end, to_next, sums);
+      add(worker, first_panel, count, first, end, to_next, sums);
     }
     finish_panels<WeightType::kF32>({args, nullptr, nullptr, nullptr}, first_panel, count,
                                     {sums, sums_size});

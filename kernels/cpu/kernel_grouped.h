@@ -65,6 +65,24 @@ struct WidenedTile {
     }
   }
 
+  // `count` inputs as f32, [inputs][kPanelColumns].
+  [[gnu::always_inline]] void store_codes(const float* codes, float* to, std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; i += codes_per_word(kCodes)) {
+      for (int v = 0; v < kVectors; ++v) store_word(load(codes + v * kLanes), v, to + v * kLanes);
+      codes += kPanelColumns;
+      to += codes_per_word(kCodes) * kPanelColumns;
+    }
+  }
+
+  template <int kIndex = 0>
+  [[gnu::always_inline]] void store_word(F words, int v, float* to) const {
+    if constexpr (kIndex < codes_per_word(kCodes)) {
+      store(to + kIndex * kPanelColumns,
+            multiply_add(code_number<kCodes, kIndex>(words, nibbles), scales[v], offsets[v]));
+      store_word<kIndex + 1>(words, v, to);
+    }
+  }
+
   // Input kIndex of the words, and those after it.
   template <int kIndex = 0>
   [[gnu::always_inline]] void add_word(const F (&words)[kVectors], const float* inputs) {
@@ -89,6 +107,7 @@ template <CodeType kCodes, int kRows>
 [[gnu::always_inline]] inline void widened_part(const GroupPanels& weights, const float* head,
                                                 const float* codes, std::int64_t count,
                                                 const float* x, float* sums) {
+#pragma GCC unroll 8
   for (int first = 0; first < kPanelVectors; first += kTileVectors) {
     WidenedTile<kCodes, kRows, kTileVectors> tile(weights.by);
     tile.set_group(weights, head, first);
@@ -106,18 +125,15 @@ template <CodeType kCodes, int kRows>
   }
 }
 
-// The inputs [first, end) of a panel times a tile of rows. `ahead`: floats from weights to those
-// that are prefetched meanwhile, or 0.
-using AddParts = void (*)(const GroupPanels& weights, const float* panel, std::int64_t first,
-                          std::int64_t end, std::int64_t ahead, const float* tile, float* sums);
-
-template <CodeType kCodes, int kRows>
-void add_parts(const GroupPanels& weights, const float* panel, std::int64_t first, std::int64_t end,
-               std::int64_t ahead, const float* tile, float* sums) {
+// Calls part(head of the group, codes, count) for the inputs [first, end) of a panel, part by part.
+// `ahead`: floats from weights to those that are prefetched meanwhile to cache kLevel, or 0.
+template <int kLevel, typename Part>
+[[gnu::always_inline]] inline void for_parts(const GroupPanels& weights, const float* panel,
+                                             std::int64_t first, std::int64_t end,
+                                             std::int64_t ahead, const Part& part) {
   std::int64_t start = first / weights.group * weights.group;  // of the group
   if (start > weights.last_group) start = weights.last_group;
   const float* head = panel + start / weights.group * weights.group_size;
-  const float* x = tile + first * kRows;
   while (first < end) {
     const std::int64_t group_end = weights.group_end(start);
     const std::int64_t count = group_end - first < kPartInputs ? group_end - first : kPartInputs;
@@ -125,18 +141,46 @@ void add_parts(const GroupPanels& weights, const float* panel, std::int64_t firs
     if (ahead != 0) {
       const float* next = (first == start ? head : codes) + ahead;
       const float* last = codes + count * weights.input_size + ahead;
-      for (; next < last; next += kFloatsPerLine) {
-        __builtin_prefetch(next, 0, kRows <= kGroupRowsOfL1 ? 3 : 2);
-      }
+      for (; next < last; next += kFloatsPerLine) __builtin_prefetch(next, 0, kLevel);
     }
-    widened_part<kCodes, kRows>(weights, head, codes, count, x, sums);
-    x += count * kRows;
+    part(head, codes, count);
     first += count;
     if (first == group_end) {
       start = group_end;
       head += weights.group_size;
     }
   }
+}
+
+// The inputs [first, end) of a panel times a tile of rows.
+using AddParts = void (*)(const GroupPanels& weights, const float* panel, std::int64_t first,
+                          std::int64_t end, std::int64_t ahead, const float* tile, float* sums);
+
+template <CodeType kCodes, int kRows>
+void add_parts(const GroupPanels& weights, const float* panel, std::int64_t first, std::int64_t end,
+               std::int64_t ahead, const float* tile, float* sums) {
+  const float* x = tile + first * kRows;
+  for_parts<kRows <= kGroupRowsOfL1 ? 3 : 2>(
+      weights, panel, first, end, ahead,
+      [&](const float* head, const float* codes, std::int64_t count) {
+        widened_part<kCodes, kRows>(weights, head, codes, count, x, sums);
+        x += count * kRows;
+      });
+}
+
+// The inputs [first, end) of a panel as f32: [inputs][kPanelColumns].
+template <CodeType kCodes>
+void widen_block(const GroupPanels& weights, const float* panel, std::int64_t first,
+                 std::int64_t end, std::int64_t ahead, float* to) {
+  for_parts<2>(weights, panel, first, end, ahead,
+               [&](const float* head, const float* codes, std::int64_t count) {
+                 for (int v = 0; v < kPanelVectors; v += kTileVectors) {
+                   WidenedTile<kCodes, 1, kTileVectors> tile(weights.by);
+                   tile.set_group(weights, head, v);
+                   tile.store_codes(codes + v * kLanes, to + v * kLanes, count);
+                 }
+                 to += count * kPanelColumns;
+               });
 }
 
 // For tiles of every height.
@@ -216,6 +260,38 @@ struct WidenedGemvs : WidenedGemvTable<1> {};
 template <>
 struct WidenedGemvs<true> : WidenedGemvTable<1, 2> {};
 
+// Rows from which on a block is widened once for all its tiles.
+inline constexpr std::int64_t kWidenedOnceRows = 2 * kTileRowsMax;
+
+// Many rows: blocks widened once, then f32's products.
+inline void widened_gemm(Stream& stream, const LinearArgs& args, const GroupPanels& weights,
+                         const RowTiles& tiles, const GroupTasks& tasks, const float* units,
+                         float* sums_of_all, float* widened) {
+  using Widen =
+      void (*)(const GroupPanels&, const float*, std::int64_t, std::int64_t, std::int64_t, float*);
+  static constexpr Widen kWiden[] = {widen_block<CodeType::kInt4>, widen_block<CodeType::kInt8>,
+                                     widen_block<CodeType::kE4M3>, widen_block<CodeType::kE2M1>};
+  const std::int64_t sums_size = tiles.m * kPanelColumns;  // of a panel
+  for_group_blocks(
+      stream, args, weights, tasks, sums_of_all,
+      [&](int worker, int panel, int count, std::int64_t first, std::int64_t end,
+          std::int64_t ahead, float* sums) {
+        float* own = widened + worker * kGroupBlockInputs * kPanelColumns;
+        for (int p = 0; p < count; ++p) {
+          kWiden[static_cast<int>(weights.by.codes)](
+              weights, weights.panels + (panel + p) * weights.size, first, end, ahead, own);
+          L2PrefetchCursor none(nullptr, 0, 0, 0, 0);
+          for (int tile = 0; tile < tiles.count; ++tile) {
+            const std::int64_t row = tiles.start(tile);
+            const int height = tiles.height(tile);
+            Tiles<WeightType::kF32>::kGemm[height](units + row * weights.inputs + first * height,
+                                                   own, end - first, none,
+                                                   sums + p * sums_size + row * kPanelColumns);
+          }
+        }
+      });
+}
+
 inline void widened_linear(Stream& stream, const LinearArgs& args) {
   const GroupPanels weights(args.weight);
   const std::int64_t m = args.x.rows;
@@ -226,8 +302,11 @@ inline void widened_linear(Stream& stream, const LinearArgs& args) {
                          stream.pool().num_threads());
   const std::int64_t sums_size = m * kPanelColumns;  // of a panel
   const std::int64_t num_sums = is_gemv ? 0 : tasks.num_workers * tasks.each * sums_size;
-  auto* units = static_cast<float*>(
-      stream.scratch(sizeof(float) * static_cast<std::uint64_t>(m * weights.inputs + num_sums)));
+  const bool widens_once = m >= kWidenedOnceRows;
+  const std::int64_t num_widened =
+      widens_once ? tasks.num_workers * kGroupBlockInputs * kPanelColumns : 0;
+  auto* units = static_cast<float*>(stream.scratch(
+      sizeof(float) * static_cast<std::uint64_t>(m * weights.inputs + num_widened + num_sums)));
   interleave_rows<WeightType::kWidened>(stream, args, weights.inputs, tiles, units, nullptr);
   const auto codes = static_cast<int>(weights.by.codes);
   if (is_gemv) {
@@ -235,9 +314,14 @@ inline void widened_linear(Stream& stream, const LinearArgs& args) {
                    WidenedGemvs<>::kOf[codes][m]);
     return;
   }
+  if (widens_once) {
+    float* widened = units + m * weights.inputs;
+    widened_gemm(stream, args, weights, tiles, tasks, units, widened + num_widened, widened);
+    return;
+  }
   const AddParts* add = GroupParts<>::kOf[codes];
   for_group_blocks(stream, args, weights, tasks, units + m * weights.inputs,
-                   [&](int panel, int count, std::int64_t first, std::int64_t end,
+                   [&](int /*worker*/, int panel, int count, std::int64_t first, std::int64_t end,
                        std::int64_t ahead, float* sums) {
                      for (int p = 0; p < count; ++p) {
                        for (int tile = 0; tile < tiles.count; ++tile) {

@@ -319,7 +319,7 @@ inline void int4_linear_of(Stream& stream, const LinearArgs& args) {
     return;
   }
   for_group_blocks(stream, args, weights, tasks, units + m * row_units,
-                   [&](int panel, int count, std::int64_t first, std::int64_t end,
+                   [&](int /*worker*/, int panel, int count, std::int64_t first, std::int64_t end,
                        std::int64_t ahead, float* sums) {
                      for (int p = 0; p < count;) {
                        const int some = count - p >= kInt4Panels ? kInt4Panels : 1;
