@@ -285,8 +285,9 @@ std::optional<Error> ControlledStreams::fork(const StreamKey& key, std::size_t c
       host_.begin_fork(key, child, *forked);
       children.push_back(child);
     }
-  } catch (...) {  // this one has not begun, and its runtime does not know it
+  } catch (...) {  // this one has not begun, and the runtime knows none of them
     streams_.erase(child);
+    for (const StreamKey& begun : children) streams_.erase(begun);
     host_.leave_room(key, count - children.size());
     throw;
   }
@@ -360,8 +361,7 @@ void ControlledStreams::stop(const StreamKey& key, Controlled& stream,
                              .num_backtracked = sequence.num_backtracked};
   }
   stream.held->finish_reason = FinishReason::kStop;
-  give_held(key, stream);
-  host_.end(key, std::nullopt);
+  host_.finish(key, *std::exchange(stream.held, std::nullopt));
 }
 
 void ControlledStreams::fail(const StreamKey& key, Controlled& stream, const std::string& why) {

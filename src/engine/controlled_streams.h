@@ -34,8 +34,9 @@ class ControlledStreams {
     virtual Result<void> take_room(const StreamKey& parent, std::size_t count) = 0;
     virtual void leave_room(const StreamKey& parent, std::size_t count) = 0;
     virtual void give(const StreamKey& key, StreamEvent event) = 0;
-    // Ends the stream, by an error, or by its last event, which was given.
-    virtual void end(const StreamKey& key, const std::optional<Error>& error) = 0;
+    // End the stream, by its last event or by an error. Where they throw, no end was told.
+    virtual void finish(const StreamKey& key, TokenEvent last) = 0;
+    virtual void end(const StreamKey& key, const Error& error) = 0;
     // The scheduler has forked the stream; it is to be known under this key.
     virtual void begin_fork(const StreamKey& parent, const StreamKey& child,
                             const ForkBegun& begun) = 0;

@@ -119,12 +119,18 @@ void Engine::Impl::give(const StreamKey& key, StreamEvent event) {
   }
 }
 
-void Engine::Impl::end(const StreamKey& key, const std::optional<Error>& error) {
+void Engine::Impl::finish(const StreamKey& key, TokenEvent last) {
   const auto at = streams.find(key);
   scheduler->remove(key);
   if (at->second.has_gap) return end_with_error(at, lost_tokens());
-  if (error) return end_with_error(at, *error);
+  give_token(at->second, key, std::move(last), Clock::now());
   end_stream(at, kFinishNames[static_cast<std::size_t>(FinishReason::kStop)]);
+}
+
+void Engine::Impl::end(const StreamKey& key, const Error& error) {
+  const auto at = streams.find(key);
+  scheduler->remove(key);
+  end_with_error(at, at->second.has_gap ? lost_tokens() : error);
 }
 
 Result<void> Engine::Impl::take_room(const StreamKey& parent, std::size_t count) {

@@ -114,7 +114,8 @@ struct Engine::Impl : private ControlledStreams::Host {
   Result<void> take_room(const StreamKey& parent, std::size_t count) override;
   void leave_room(const StreamKey& parent, std::size_t count) override;
   void give(const StreamKey& key, StreamEvent event) override;
-  void end(const StreamKey& key, const std::optional<Error>& error) override;
+  void finish(const StreamKey& key, TokenEvent last) override;
+  void end(const StreamKey& key, const Error& error) override;
   void begin_fork(const StreamKey& parent, const StreamKey& child, const ForkBegun& begun) override;
   void end_with_error(Streams::iterator at, const Error& error);
   void end_stream(Streams::iterator at, std::string_view outcome);

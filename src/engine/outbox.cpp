@@ -28,8 +28,12 @@ StreamError lost_end(const StreamEvent& event) {
 void Outbox::add(ConnectionId connection, const std::shared_ptr<EventSink>& sink,
                  StreamEvent&& event) {
   const std::size_t to = delivery_to(connection, sink);
+  const bool is_edit = std::holds_alternative<EditRefused>(event);
   outgoing_.push_back({to, std::move(event)});
-  ++deliveries_[to].num_events;
+  Delivery& delivery = deliveries_[to];
+  if (delivery.is_of_edits && !is_edit) delivery.sink = sink;
+  delivery.is_of_edits = is_edit && (delivery.is_of_edits || delivery.num_events == 0);
+  ++delivery.num_events;
 }
 
 // Where the connection has its place in this round, or would have.

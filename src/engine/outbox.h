@@ -34,6 +34,8 @@ class Outbox {
     std::size_t num_events = 0;
     std::size_t end = 0;  // of its events, in grouped_
     bool failed = false;
+    // Alone: the sinks of requests count what passes through them, that of an edit does not.
+    bool is_of_edits = false;
   };
   struct Outgoing {
     std::size_t delivery = 0;

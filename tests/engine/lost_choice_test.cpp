@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,8 +43,9 @@ class EndsKept : public ControlledStreams::Host {
   Result<void> take_room(const StreamKey&, std::size_t) override { return {}; }
   void leave_room(const StreamKey&, std::size_t) override {}
   void give(const StreamKey&, StreamEvent) override {}
-  void end(const StreamKey& key, const std::optional<Error>& error) override {
-    ends.push_back({key.stream, error ? error->message : ""});
+  void finish(const StreamKey& key, TokenEvent) override { ends.push_back({key.stream, ""}); }
+  void end(const StreamKey& key, const Error& error) override {
+    ends.push_back({key.stream, error.message});
   }
   void begin_fork(const StreamKey&, const StreamKey&, const ForkBegun&) override {}
 

@@ -102,5 +102,23 @@ TEST(Outbox, WhatCannotBeDeliveredIsTheLossOfOneConnection) {
   EXPECT_EQ(waker.use_count(), 3) << "no waker is kept";
 }
 
+// Those of requests count the ends that pass through them.
+TEST(Outbox, TheSinkOfAnEditTakesNothingElse) {
+  Outbox outbox;
+  const auto waker = std::make_shared<CountingWaker>();
+  const auto of_edit = std::make_shared<Sink>(waker);
+  const auto of_request = std::make_shared<Sink>(waker);
+  const Error error{ErrorCode::kInvalid, "drop: is 70; allowed are 7"};
+  outbox.add(1, of_edit, EditRefused{3, error});
+  outbox.add(1, of_request, TokenEvent{1, 5});
+  outbox.add(1, of_edit, EditRefused{3, error});
+  outbox.add(2, of_edit, EditRefused{3, error});
+  EXPECT_TRUE(outbox.deliver().empty());
+  EXPECT_EQ(of_request->tokens, std::vector<TokenId>{5});
+  EXPECT_EQ(of_request->refusal, error.message);
+  EXPECT_EQ(of_edit->num_deliveries, 1) << "of the other connection";
+  EXPECT_EQ(of_edit->refusal, error.message);
+}
+
 }  // namespace
 }  // namespace lmtp::engine
