@@ -80,7 +80,9 @@ void Client::take_message(const Json& entry) {
     return;
   }
   if (!entry.contains("error")) fail("an answer to no question", entry);
-  if (failed_.contains(id) && failed_[id] == entry["code"]) return (void)failed_.erase(id);
+  if (const auto failed = failed_.find({id, entry["code"]}); failed != failed_.end()) {
+    return (void)failed_.erase(failed);
+  }
   const auto wrong = wrong_edits_.find(id);
   if (wrong == wrong_edits_.end()) return take_refusal(id, entry);
   if (--wrong->second == 0) wrong_edits_.erase(wrong);
@@ -416,7 +418,7 @@ void Client::take_error(StreamId id, ClientStream& stream, const Json& entry) {
   if (!is_expected(stream, entry)) fail("an error that nothing has caused", entry);
   if (!stream.has_rows()) ++world_.ends[code];
   if (code == "unknown_model" || code == "model_failed" || code == "unavailable") {
-    failed_[id] = code;
+    failed_.emplace(id, code);
     spent_.insert(id);
   }
   if (entry.contains("index")) {

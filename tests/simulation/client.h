@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lmtp/line_session.h"
@@ -221,8 +222,9 @@ class Client {
   std::map<StreamId, int> wrong_edits_;                // that must be refused
   std::int64_t num_appended_ = 0;                      // by all edits
   std::set<StreamId> doubtful_;                        // forks that may not be
-  std::map<StreamId, std::string> failed_;  // ended with an error of a model, which comes twice
-  std::set<StreamId> spent_;                // ids of which something may come after their end
+  // Those that ended with an error of a model, which comes twice, of each sample.
+  std::multiset<std::pair<StreamId, std::string>> failed_;
+  std::set<StreamId> spent_;  // ids of which something may come after their end
   std::map<std::string, std::vector<TokenId>> buffers_;
   std::map<std::string, StreamId> latest_of_buffer_;
   std::vector<std::vector<TokenId>> prefixes_;  // that its prompts begin with
