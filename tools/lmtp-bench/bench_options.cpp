@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "common/checks.h"
+#include "common/help_format.h"
 #include "common/json_text.h"
 #include "common/split_host.h"
 #include "lmql_programs.h"
@@ -273,6 +275,7 @@ std::variant<BenchOptions, int> parse_bench_options(int argc, const char* const*
   BenchOptions options;
   Words words;
   CLI::App app(kDescription, "lmtp-bench");
+  app.formatter(std::make_shared<HelpFormat>());
   app.set_version_flag("--version", "lmtp-bench " + std::string(kVersion));
   add_server_options(app, options, words);
   add_load_options(app, options);

@@ -3,10 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "common/checks.h"
+#include "common/help_format.h"
 #include "common/split_host.h"
 #include "lmtp/base/version.h"
 #include "lmtp/request/sampling_table.h"
@@ -142,6 +144,7 @@ void add_server_options(CLI::App& app, ClientOptions& options, std::string& host
 std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv) {
   ClientOptions options;
   CLI::App app(kDescription, "lmtp-client");
+  app.formatter(std::make_shared<HelpFormat>());
   app.footer(kFooter);
   app.set_version_flag("--version", "lmtp-client " + std::string(kVersion));
   std::vector<std::string> positionals;

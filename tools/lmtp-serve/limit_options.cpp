@@ -182,7 +182,8 @@ void add_scheduling_options(CLI::App& app, RawOptions& raw) {
 
 // Of requests over HTTP, under the names that TGI's router gives them; no higher than LMTP's own
 // limits.
-void add_api_options(CLI::App& app, server::ApiLimits& limits) {
+void add_api_options(CLI::App& app, RawOptions& raw) {
+  server::ApiLimits& limits = raw.options.api;
   app.add_option("--max-best-of", limits.max_best_of,
                  "Sequences of one HTTP request of which the best is answered (best_of)")
       ->check(CLI::Range(1, 64))

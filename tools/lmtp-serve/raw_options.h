@@ -64,6 +64,6 @@ void add_limit_options(CLI::App& app, RawOptions& raw);
 void add_connection_options(CLI::App& app, RawOptions& raw);
 void add_operation_options(CLI::App& app, RawOptions& raw);
 void add_scheduling_options(CLI::App& app, RawOptions& raw);
-void add_api_options(CLI::App& app, server::ApiLimits& limits);
+void add_api_options(CLI::App& app, RawOptions& raw);
 
 }  // namespace lmtp::tools

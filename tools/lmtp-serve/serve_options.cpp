@@ -7,10 +7,12 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <thread>
 #include <utility>
 
 #include "balance_options.h"
+#include "common/help_format.h"
 #include "config_file.h"
 #include "foreign_options.h"
 #include "keygen.h"
@@ -417,18 +419,17 @@ struct CommandLine {
         "lmtp-serve balance HOST:PORT... [options] sends streams to other servers of one model.\n"
         "lmtp-serve keygen [NAME] prints a fresh API key, and its line of --api-key-file.");
     app.allow_extras();  // check_rest gives better errors
-    add_serving_options(app, raw);
-    add_layout_options(app, raw);
-    add_transport_options(app, raw);
-    add_auto_options(app, raw);
-    add_limit_options(app, raw);
-    add_aici_options(app, raw);
-    add_lora_options(app, raw);
-    add_connection_options(app, raw);
-    add_operation_options(app, raw);
-    add_scheduling_options(app, raw);
-    add_api_options(app, raw.options.api);
-    add_config_options(app, raw);
+    app.formatter(std::make_shared<HelpFormat>());
+    const auto add = [&](const char* group, auto... adders) {
+      app.option_defaults()->group(group);
+      (adders(app, raw), ...);
+    };
+    add("Model", add_serving_options, add_layout_options, add_lora_options);
+    add("Network and keys", add_transport_options, add_connection_options);
+    add("Memory and batches", add_limit_options, add_scheduling_options);
+    add("Models that requests name", add_auto_options);
+    add("Controllers", add_aici_options);
+    add("Logging and operation", add_operation_options, add_api_options, add_config_options);
   }
   // In their order; throws CLI11's errors.
   void parse(std::vector<std::string> arguments) {
