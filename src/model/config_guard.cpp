@@ -28,9 +28,14 @@ bool is_the_librarys(std::string_view code, const Architecture& architecture) {
   if (const auto repository = code.rfind("--"); repository != std::string_view::npos) {
     code.remove_prefix(repository + 2);
   }
-  const std::string type = architecture.model_type;
-  return architecture.published_with_code && (code.starts_with("modeling_" + type + ".") ||
-                                              code.starts_with("configuration_" + type + "."));
+  for (const std::string_view beginning : {"modeling_", "configuration_"}) {
+    if (code.starts_with(beginning)) {
+      code.remove_prefix(beginning.size());
+      break;
+    }
+  }
+  const char* const published = architecture.published_code;
+  return published != nullptr && code.starts_with(std::string(published) + ".");
 }
 
 void check_code(ConfigReader& json, const Architecture& architecture) {

@@ -324,8 +324,10 @@ class Converter {
     }
     if (!family_.keys.sigmoid) return;
     number("expert_weights_scale", "routed_scaling_factor");
-    take("expert_group_count", {"n_group"});
-    take("expert_group_used_count", {"topk_group"});
+    if (family_.keys.dense_first) {
+      take("expert_group_count", {"n_group"});
+      take("expert_group_used_count", {"topk_group"});
+    }
     used_.insert("expert_weights_norm");
     json_["norm_topk_prob"] = file_.boolean(full("expert_weights_norm"), error_).value_or(false);
   }

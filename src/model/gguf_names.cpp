@@ -202,6 +202,13 @@ constexpr GgufName kExperts[] = {
     {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+    // In layers that guess further tokens.
+    {"nextn.eh_proj", "eh_proj"},
+    {"nextn.embed_tokens", "embed_tokens"},
+    {"nextn.enorm", "enorm"},
+    {"nextn.hnorm", "hnorm"},
+    {"nextn.shared_head_head", "shared_head.head"},
+    {"nextn.shared_head_norm", "shared_head.norm"},
 };
 constexpr GgufName kQwenExperts[] = {
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},

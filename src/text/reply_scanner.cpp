@@ -49,10 +49,10 @@ ReplyScanner::Found ReplyScanner::find_at(std::size_t at) const {
   } else {
     if (is_fresh_) look_for(triggers.reasoning_begin, Found::What::kReasoningBegin);
     for (const std::string& text : triggers.dropped) look_for(text, Found::What::kDropped);
-    if (is_first_) {
+    if (is_first_ && has_openings_) {
       for (const auto& text : triggers.first_openings) look_for(text, Found::What::kOpening);
     }
-    if (!in_fence_) {
+    if (!in_fence_ && has_openings_) {
       for (const std::string& text : triggers.openings) look_for(text, Found::What::kOpening);
     }
   }

@@ -82,6 +82,9 @@ TEST(ConfigGuardTest, CodeOfTheRepositorysOwnIsRefused) {
         R"({"model_type": "phi3", "auto_map": {"AutoTokenizer": "Xenova/gpt-4o",
             "AutoConfig": "configuration_phi3.Phi3Config",
             "AutoModelForCausalLM": "microsoft/Phi-3--modeling_phi3.Phi3ForCausalLM"}})",
+        R"({"model_type": "hunyuan_v1_moe", "auto_map": {
+            "AutoConfig": "configuration_hunyuan.HunYuanConfig",
+            "AutoModelForCausalLM": "hunyuan.HunYuanMoEV1ForCausalLM"}})",
         R"({"model_type": "falcon", "auto_map": {
             "AutoConfig": "configuration_falcon.FalconConfig",
             "AutoModel": "modeling_falcon.FalconModel",

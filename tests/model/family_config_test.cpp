@@ -335,6 +335,8 @@ TEST(FamilyConfigTest, SettingsOfNewerFamiliesAreReadOrRefusedByName) {
            {R"({"model_type": "solar_open", "use_qk_norm": true})", "use_qk_norm"},
            {R"({"model_type": "hunyuan_v1_moe", "moe_topk": [2, 3]})", "moe_topk"},
            {R"({"model_type": "hunyuan_v1_moe", "moe_topk": [1e300]})", "moe_topk"},
+           {R"({"model_type": "hunyuan_v1_moe", "num_experts": 8, "num_experts_per_tok": 4})",
+            "num_experts_per_tok"},
            {R"({"model_type": "hunyuan_v1_moe", "num_shared_expert": [2]})", "num_shared_expert"},
            {R"({"model_type": "openai-gpt", "afn": "gelu_new2"})", "gelu_new2"},
            {R"({"model_type": "gemma2", "attn_logit_softcapping": 1e300})",

@@ -209,6 +209,11 @@ TEST(GgufConfigTest, LayersThatGuessFurtherTokensAreLeftOut) {
   EXPECT_TRUE(config->layers[3].sparse);
   EXPECT_THAT(with_guessing(5, kSigmoid).error().message, HasSubstr("num_hidden_layers"));
   EXPECT_THAT(with_guessing(1, 1).error().message, HasSubstr("'glm4moe.expert_gating_func'"));
+  GgufAssembler grouped = small("minimax-m2");
+  grouped.key("minimax-m2.expert_count", 4);
+  grouped.key("minimax-m2.expert_used_count", 2);
+  grouped.key("minimax-m2.expert_group_count", 2);
+  EXPECT_THAT(gguf_config(grouped).error().message, HasSubstr("expert_group_count"));
 }
 
 std::vector<int> gguf_windows(const GgufAssembler& file) {
@@ -336,6 +341,19 @@ struct ExpertsFile {
   testing::TempFolder folder;
 };
 const std::string kExperts = "model.layers.0.mlp.experts.";
+
+// By its projection tensor_check.h knows such a layer.
+TEST(GgufExpertsTest, TensorsThatGuessFurtherTokensHaveTheNamesOfTransformers) {
+  GgufAssembler file = small("glm4moe");
+  file.key("glm4moe.expert_count", 4);
+  file.tensor("blk.4.nextn.eh_proj.weight", {8}, kGgufF32, 320);
+  file.data_bytes = 352;
+  const testing::TempFolder folder;
+  folder.write("model.gguf", file.bytes());
+  const auto source = model::open_checkpoint(folder.path() + "/model.gguf");
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  EXPECT_TRUE((*source)->stored("model.layers.4.eh_proj.weight"));
+}
 
 TEST(GgufExpertsTest, ATensorOfAllIsOneOfEach) {
   const ExpertsFile experts(2);

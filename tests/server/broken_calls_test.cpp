@@ -149,6 +149,23 @@ TEST(BrokenCalls, AMarkWithinATextMakesNoCallOfWhatFollowsIt) {
   }
 }
 
+TEST(BrokenCalls, SpecialTokensArePartOfNoArguments) {
+  int num_tried = 0;
+  for (const Form& form : forms()) {
+    const std::string closing = form.calls.call_end + form.calls.section_end;
+    const std::size_t special = closing.find("<|tool_call_end|>");
+    if (form.calls.arguments != Arguments::kPython || special == std::string::npos) continue;
+    SCOPED_TRACE(form.name);
+    ++num_tried;
+    const std::string one = form.written(kOne);
+    const std::size_t at = one.find(", ") + 2;
+    for (const char* inserted : {"<|tool_call_end|>", "x='\\<|tool_call_end|>', "}) {
+      EXPECT_EQ(num_whole_calls(form, std::string(one).insert(at, inserted)), 0) << inserted;
+    }
+  }
+  EXPECT_GT(num_tried, 0);
+}
+
 TEST(BrokenCalls, ArgumentsThatAreNoObjectAreTextWhereNothingClosesThem) {
   const Form form = {"hermes", {.calls = {hermes()}}, hermes()};
   const Replies replies(form.reply, {.tools = some_tools()});

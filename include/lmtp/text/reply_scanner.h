@@ -47,6 +47,10 @@ class ReplyScanner {
   // After an opening: it was none. `bytes`: all from its first byte on.
   std::vector<Part> reject(std::string_view bytes);
 
+  // Nothing opens any more.
+  void end_openings() { has_openings_ = false; }
+  bool has_openings() const { return has_openings_; }
+
   bool in_reasoning() const { return in_reasoning_; }
   bool has_stopped() const { return has_stopped_; }
 
@@ -69,6 +73,7 @@ class ReplyScanner {
   bool has_stopped_ = false;  // at an opening
   bool is_last_ = false;      // nothing follows
   bool in_fence_ = false;
+  bool has_openings_ = true;
   bool is_line_start_ = true;
   int num_ticks_ = 0;  // that the line begins with, while it has nothing else
 };

@@ -15,9 +15,9 @@ struct Architecture {
   void (*read_config)(ConfigReader& json, ModelConfig& config);
   // How its checkpoints store the weights.
   DecoderForm (*form)(const ModelConfig& config);
-  // Its published checkpoints name in auto_map the code that transformers has adopted, or that was
-  // read for this.
-  bool published_with_code = false;
+  // In auto_map published checkpoints name code that transformers has adopted, or that was read for
+  // this: modeling_NAME, configuration_NAME or NAME.
+  const char* published_code = nullptr;
   // A larger model around it, whose config.json may have the text model's keys among its own.
   const char* flat_outer = nullptr;
   const char* other_architecture = nullptr;  // the class that newer releases have it by

@@ -78,6 +78,6 @@ DecoderForm form(const ModelConfig& config) {
 
 }  // namespace
 
-const Architecture kFalcon = {"falcon", "FalconForCausalLM", read_config, form, true};
+const Architecture kFalcon = {"falcon", "FalconForCausalLM", read_config, form, "falcon"};
 
 }  // namespace lmtp::model

@@ -69,7 +69,7 @@ DecoderForm moe_form(const ModelConfig&) {
 
 const Architecture kGranite = {"granite", "GraniteForCausalLM", read_config, llama_form};
 const Architecture kHyperClovaX = {"hyperclovax", "HyperCLOVAXForCausalLM", read_hyperclovax,
-                                   hyperclovax_form, true};
+                                   hyperclovax_form, "hyperclovax"};
 const Architecture kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", read_moe, moe_form};
 
 }  // namespace lmtp::model

@@ -51,6 +51,14 @@ void read_moe(ConfigReader& json, ModelConfig& config) {
   experts.count = read_one(json, "num_experts", 1, kernels::kExpertsMax);
   experts.routing.top_k =
       read_one(json, "moe_topk", 1, std::min(experts.count, kernels::kExpertsPerRowMax));
+  if (json.integer({"num_experts_per_tok"}, experts.routing.top_k, 0, kernels::kExpertsMax) !=
+          experts.routing.top_k ||
+      json.integer({"num_local_experts"}, experts.count, 0, kernels::kExpertsMax) !=
+          experts.count) {
+    json.refuse(
+        "num_experts_per_tok, num_local_experts: releases of transformers differ in whether they "
+        "count; moe_topk and num_experts are expected to be the same");
+  }
   experts.routing.renormalise = true;
   experts.size = experts.shared_size = config.mlp_size;
   for (LayerSpec& layer : config.layers) layer.sparse = true;
@@ -73,6 +81,6 @@ const Architecture kHunyuanV1Dense = {"hunyuan_v1_dense", "HunYuanDenseV1ForCaus
                                       form};
 
 const Architecture kHunyuanV1Moe = {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", read_moe, form,
-                                    true};
+                                    "hunyuan"};
 
 }  // namespace lmtp::model

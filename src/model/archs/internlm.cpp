@@ -51,9 +51,9 @@ DecoderForm internlm2_form(const ModelConfig&) {
 }  // namespace
 
 const Architecture kInternLM2 = {"internlm2", "InternLM2ForCausalLM", read_internlm2,
-                                 internlm2_form, true};
+                                 internlm2_form, "internlm2"};
 const Architecture kInternLM3 = {
-    "internlm3", "InternLM3ForCausalLM", read_internlm3, llama_form, true,
+    "internlm3", "InternLM3ForCausalLM", read_internlm3, llama_form, "internlm3",
     nullptr,     "LlamaForCausalLM"};
 
 }  // namespace lmtp::model

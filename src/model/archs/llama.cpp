@@ -68,7 +68,7 @@ void read_iquestcoder(ConfigReader& json, ModelConfig& config) {
 const Architecture kLlama = {"llama", "LlamaForCausalLM", read_config, llama_form};
 const Architecture kCwm = {"cwm", "CwmForCausalLM", read_cwm, llama_form};
 const Architecture kIQuestCoder = {
-    "iquestcoder", "IQuestCoderForCausalLM", read_iquestcoder, llama_form, true,
+    "iquestcoder", "IQuestCoderForCausalLM", read_iquestcoder, llama_form, "iquestcoder",
     nullptr,       "LlamaForCausalLM"};
 
 }  // namespace lmtp::model

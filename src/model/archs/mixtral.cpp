@@ -67,6 +67,7 @@ DecoderForm form(const ModelConfig&) {
 }  // namespace
 
 const Architecture kMixtral = {"mixtral", "MixtralForCausalLM", read_config, form};
-const Architecture kMiniMaxM2 = {"minimax_m2", "MiniMaxM2ForCausalLM", read_minimax, form, true};
+const Architecture kMiniMaxM2 = {"minimax_m2", "MiniMaxM2ForCausalLM", read_minimax, form,
+                                 "minimax_m2"};
 
 }  // namespace lmtp::model

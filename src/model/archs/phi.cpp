@@ -33,6 +33,6 @@ DecoderForm form(const ModelConfig&) {
 
 }  // namespace
 
-const Architecture kPhi = {"phi", "PhiForCausalLM", read_config, form, true};
+const Architecture kPhi = {"phi", "PhiForCausalLM", read_config, form, "phi"};
 
 }  // namespace lmtp::model

@@ -26,6 +26,6 @@ DecoderForm form(const ModelConfig&) {
 
 }  // namespace
 
-const Architecture kPhi3 = {"phi3", "Phi3ForCausalLM", read_config, form, true};
+const Architecture kPhi3 = {"phi3", "Phi3ForCausalLM", read_config, form, "phi3"};
 
 }  // namespace lmtp::model

@@ -25,10 +25,11 @@ void read_config(ConfigReader& json, ModelConfig& config) {
 
 }  // namespace
 
-const Architecture kQwen2Vl = {
-    "qwen2_vl_text", "Qwen2VLForConditionalGeneration", read_config, llama_form, false, "qwen2_vl"};
-const Architecture kQwen25Vl = {
-    "qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", read_config, llama_form, false,
-    "qwen2_5_vl"};
+const Architecture kQwen2Vl = {"qwen2_vl_text", "Qwen2VLForConditionalGeneration",
+                               read_config,     llama_form,
+                               nullptr,         "qwen2_vl"};
+const Architecture kQwen25Vl = {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration",
+                                read_config,       llama_form,
+                                nullptr,           "qwen2_5_vl"};
 
 }  // namespace lmtp::model

@@ -215,9 +215,12 @@ class ExpertsLoading {
 Experts load_experts(WeightLoader& in, const ModelConfig& config, const LayerSpec& spec,
                      const std::vector<ExpertForm>& forms, const std::string& layer) {
   const auto has_order = [&](const ExpertForm& form) {
-    const auto all = in.stored(layer + form.all_up);
+    const auto has_width = [&](const std::string& name, std::size_t axis) {
+      const auto all = in.stored(layer + name);
+      return !all || all->shape.size() <= axis || all->shape[axis] == config.hidden_size;
+    };
     const std::size_t inputs = form.is_inputs_by_outputs ? 1 : 2;
-    return !all || all->shape.size() <= inputs || all->shape[inputs] == config.hidden_size;
+    return has_width(form.all_up, inputs) && has_width(form.all_down, 3 - inputs);
   };
   // As published, or as transformers 5 has them in memory.
   const auto found = std::ranges::find_if(forms, [&](const ExpertForm& form) {

@@ -288,7 +288,6 @@ class LayoutReader final : public ReplyReader {
   bool read_opening(ReplyEvents& events) {
     bool may_be = false;
     for (const CallLayout& layout : known_->layout.calls) {
-      if (calls_are_over_) break;
       const Match match = match_call(layout.section_begin, layout);
       if (match == Match::kWhole) return true;
       may_be = may_be || match == Match::kPartial;
@@ -315,7 +314,8 @@ class LayoutReader final : public ReplyReader {
     const auto state = arguments_->read(held_, json, ends_);
     if (!json.empty()) events.emplace_back(CallArguments{std::move(json)});
     if (state == ArgumentReader::State::kMore) return false;
-    calls_are_over_ = state != ArgumentReader::State::kDone;
+    // What looks like a call after arguments that are none may be of a text of theirs.
+    if (state != ArgumentReader::State::kDone) scanner_.end_openings();
     // Where no grammar holds, a model may write what is none.
     if (state == ArgumentReader::State::kWrong) return leave(events);
     is_broken_ = state == ArgumentReader::State::kBroken;
@@ -342,7 +342,7 @@ class LayoutReader final : public ReplyReader {
     held_.erase(0, end.size());
     if (!is_broken_) events.emplace_back(CallEnds{});
     const bool may_have_more = is_list(*layout_) || known_->begins_with_call;
-    if (!may_have_more || calls_are_over_) return leave(events);
+    if (!may_have_more || !scanner_.has_openings()) return leave(events);
     stage_ = Stage::kBetween;
     return true;
   }
@@ -409,8 +409,6 @@ class LayoutReader final : public ReplyReader {
   bool was_marked_ = false;  // calls or reasoning have ended, and no text has followed
   bool in_special_ = false;  // what is left of a special token's text
   bool is_broken_ = false;   // the call's arguments are none
-  // Arguments were none: what looks like a call after them may be of a text of theirs.
-  bool calls_are_over_ = false;
   FinishReason ends_ = FinishReason::kNone;
   std::optional<MarkedArguments> arguments_ = {};
 };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "lmtp/base/json.h"
 #include "lmtp/text/stream_text.h"
@@ -220,10 +221,11 @@ class NamedReader final : public ArgumentReader {
           continue;
         }
       }
+      is_wrong_ = byte == text::kSpecialBegin;  // special tokens are no part of arguments
       if (in_text()) {
-        is_wrong_ = byte == text::kSpecialBegin;  // special tokens are no part of a text
-        if (is_python_ && byte == '\\') ++at_;
-        if (is_python_ && byte == text_end_) text_end_ = '\0';
+        const bool was_escaped =
+            std::exchange(is_escaped_, is_python_ && byte == '\\' && !is_escaped_);
+        if (is_python_ && byte == text_end_ && !was_escaped) text_end_ = '\0';
       } else if (is_python_ && (byte == '"' || byte == '\'')) {
         text_end_ = byte;
       } else if (byte == '(' || byte == '[' || byte == '{') {
@@ -238,9 +240,10 @@ class NamedReader final : public ArgumentReader {
 
   bool is_python_;
   std::string quote_;
-  std::size_t at_ = 0;    // bytes that have been looked at, without the opening bracket
-  int depth_ = 0;         // of brackets
-  char text_end_ = '\0';  // the first byte of what ends the text; none: outside of texts
+  std::size_t at_ = 0;       // bytes that have been looked at, without the opening bracket
+  int depth_ = 0;            // of brackets
+  bool is_escaped_ = false;  // the next byte of a text
+  char text_end_ = '\0';     // the first byte of what ends the text; none: outside of texts
   bool is_wrong_ = false;
 };
 
