@@ -18,6 +18,7 @@
 #include "net/mailroom.h"
 #include "net/read_pace.h"
 #include "net/tls_files.h"
+#include "responses/store.h"
 
 namespace lmtp::server {
 
@@ -51,8 +52,9 @@ struct ServerContext {
   ControllerRules controllers;
   Dispatcher dispatcher;
   GenerationContext generation;
-  HttpRoutes routes;    // not changed once the io threads run
-  std::string openapi;  // GET /openapi.json answers it; set before the io threads run
+  ResponseStore responses;  // of /v1/responses
+  HttpRoutes routes;        // not changed once the io threads run
+  std::string openapi;      // GET /openapi.json answers it; set before the io threads run
   const std::time_t started = std::time(nullptr);  // seconds since 1970
   MemoryLimit read_buffers;
   MemoryLimit write_queues;

@@ -17,6 +17,7 @@
 #include "lmtp/wasm/wasm.h"
 #include "openai/error.h"
 #include "openai/routes.h"
+#include "responses/routes.h"
 #include "systemone/routes.h"
 #include "tgi/error.h"
 #include "tgi/routes.h"
@@ -34,6 +35,7 @@ constexpr std::size_t kModule = wasm::kModuleBytesMax;
 constexpr Api kOwn{"lmtp-serve", kOwnTypes};
 constexpr Api kProbes{"Probes", "", "Health"};
 constexpr Api kOpenAi{"OpenAI", kOpenAiTypes, "Error", openai_wrong_type};
+constexpr Api kResponses{"OpenAI-Responses", kResponsesTypes, "Error", openai_wrong_type};
 constexpr Api kAnthropic{"Anthropic", kAnthropicTypes, "AnthropicError", anthropic_wrong_type};
 constexpr Api kSystemOne{"SystemOne", kSystemOneTypes, "Error", openai_wrong_type};
 constexpr Api kTgi{"TGI", kTgiTypes, "TgiError", tgi_wrong_type};
@@ -75,6 +77,13 @@ constexpr Route kRoutes[] = {
      "", "Version", "", "http.md#openais-api"},
     {"GET", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
     {"POST", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
+
+    {"POST", "/v1/responses", kKey, kMessage, responses_create, &kResponses,
+     "ResponseRequest", "Response", "ResponseEvent", "http.md#v1responses"},
+    {"GET", "/v1/responses/{id}", kKey, 0, responses_get, &kResponses,
+     "", "Response|ItemList", "", "http.md#v1responses"},
+    {"DELETE", "/v1/responses/{id}", kKey, 0, responses_delete, &kResponses,
+     "", "DeletedResponse", "", "http.md#v1responses"},
 
     {"POST", "/v1/messages", kKey, kMessage, anthropic_messages, &kAnthropic,
      "MessagesRequest", "AssistantMessage", "MessageEvent", "http.md#anthropics-api"},

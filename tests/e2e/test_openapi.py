@@ -32,11 +32,17 @@ WHOLE = INPUTS | {
 }
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 MESSAGES = CHAT | {"tools": [{"name": "f", "input_schema": {"enum": [{"a": 1}]}}]}
+FUNCTION = {"type": "function", "name": "f", "parameters": TOOL["function"]["parameters"]}
+RESPONSES = [
+    {"input": "Once upon", "max_output_tokens": 3},
+    {"input": "Once upon", "tools": [FUNCTION], "tool_choice": "required"},
+]
 # By the path: bodies that together make an answer have every field. For others: Schemas.sample().
 RANKED = {"prompt_logprobs": 1}
 BODIES = {
     "/v1/completions": [TEXT | RANKED, TEXT | STREAM],
     "/v1/chat/completions": [CHAT | RANKED] + CHATS + [chat | STREAM for chat in CHATS],
+    "/v1/responses": RESPONSES + [body | {"stream": True} for body in RESPONSES],
     "/v1/messages": [MESSAGES, MESSAGES | {"stream": True}],
     "/v1/messages/count_tokens": [CHAT],
     "/": [WHOLE, INPUTS | {"stream": True}],
@@ -208,6 +214,12 @@ def test_answers_have_the_fields_that_it_says(server, document, modules):  # noq
     tags = {"module_id": json.loads(uploaded[2])["module_id"], "tags": ["fork", "gone"]}
     answers["/v1/controllers", "POST"] = [uploaded]
     answers["/v1/controllers/tags", "POST"] = [ask(server, "POST", "/v1/controllers/tags", tags)]
+    created = json.loads(ask(server, "POST", "/v1/responses", RESPONSES[0])[2])
+    kept = "/v1/responses/" + created["id"]
+    answers["/v1/responses/{id}", "GET"] = [
+        ask(server, "GET", kept + items) for items in ("", "/input_items")
+    ]
+    answers["/v1/responses/{id}", "DELETE"] = [ask(server, "DELETE", kept)]
     for path, method, operation in operations(document):
         content = contents(document, operation["responses"]["200"])
         body = operation.get("requestBody", {}).get("content", {}).get("application/json")

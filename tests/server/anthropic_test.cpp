@@ -27,6 +27,11 @@ TEST(Anthropic, MessagesAreThoseOfAChatInOpenAisForm) {
                         {"type": "text", "text": "Be brief."}])"),
             R"([{"role":"system","content":"Be brief."},{"role":"user","content":[)"
             R"({"type":"text","text":"a"},{"type":"text","text":"b"}]}])");
+  EXPECT_EQ(chat_of(R"([{"role": "user", "content": "a"}, {"role": "user", "content": [
+                          {"type": "text", "text": "b"}]}])",
+                    R"("x-anthropic-billing-header: cch=1\nBe brief.")"),
+            R"([{"role":"system","content":"Be brief."},{"role":"user","content":[)"
+            R"({"type":"text","text":"a"},{"type":"text","text":"b"}]}])");
 }
 
 TEST(Anthropic, CallsTheirResultsAndThinkingAreMessagesOfAChat) {

@@ -13,12 +13,12 @@
 namespace lmtp::server {
 namespace {
 
-using Kind = ReplyItem::Kind;
+using ItemKind = ReplyItem::Kind;
 
 // Blocks of thinking have one, which clients send back and do not read. This one proves nothing.
 constexpr std::string_view kSignature = "bG10cC1zZXJ2ZQ==";
 
-std::string_view stop_reason(ReplyEnd end) {
+std::string_view message_stop_reason(ReplyEnd end) {
   switch (end) {
     case ReplyEnd::kCalls:
       return "tool_use";
@@ -39,14 +39,14 @@ void write_block(const ReplyItem& item, bool is_whole, JsonWriter& json) {
   const std::string_view text = is_whole ? std::string_view(item.text) : std::string_view();
   json.begin_object();
   switch (item.kind) {
-    case Kind::kText:
+    case ItemKind::kText:
       json.field("type", "text").field("text", text);
       break;
-    case Kind::kReasoning:
+    case ItemKind::kReasoning:
       json.field("type", "thinking").field("thinking", text);
       json.field("signature", is_whole ? kSignature : std::string_view());
       break;
-    case Kind::kCall:
+    case ItemKind::kCall:
       json.field("type", "tool_use").field("id", item.id).field("name", item.function);
       // What was cut is no object yet.
       json.raw_field("input", is_whole && item.is_whole && !text.empty() ? text : "{}");
@@ -76,17 +76,17 @@ class MessagesAnswer : public ItemAnswer {
 
   void write_piece(const ReplyItem& item, std::size_t index, std::string_view piece) override {
     switch (item.kind) {
-      case Kind::kText:
+      case ItemKind::kText:
         return write_delta(index, "text_delta", "text", piece);
-      case Kind::kReasoning:
+      case ItemKind::kReasoning:
         return write_delta(index, "thinking_delta", "thinking", piece);
-      case Kind::kCall:
+      case ItemKind::kCall:
         return write_delta(index, "input_json_delta", "partial_json", piece);
     }
   }
 
   void write_item_end(const ReplyItem& item, std::size_t index) override {
-    if (item.kind == Kind::kReasoning) {
+    if (item.kind == ItemKind::kReasoning) {
       write_delta(index, "signature_delta", "signature", kSignature);
     }
     JsonWriter json = begin_event("content_block_stop");
@@ -144,7 +144,7 @@ class MessagesAnswer : public ItemAnswer {
       json.field("stop_reason", nullptr).field("stop_sequence", nullptr);
       return;
     }
-    json.field("stop_reason", stop_reason(end()));
+    json.field("stop_reason", message_stop_reason(end()));
     const bool is_text = end() == ReplyEnd::kStopText;
     json.key("stop_sequence").value(is_text ? stop_text() : std::nullopt);
   }
@@ -186,7 +186,7 @@ void answer_messages(ServerContext& context, MessagesRequest request,
   options.max_tokens = request.max_tokens;
   options.id_prefix = "msg_";
   const auto answer = std::make_shared<MessagesAnswer>(context, std::move(options), responder);
-  answer_items(context, std::move(request.generation), request.streams, responder, answer);
+  answer_items(context, std::move(request.generation), responder, answer);
 }
 
 }  // namespace lmtp::server

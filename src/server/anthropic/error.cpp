@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kOverloadedStatus = 529;  // Anthropic's own
 
-std::string_view type_of(int status) {
+std::string_view anthropic_type(int status) {
   switch (status) {
     case 401:
       return "authentication_error";
@@ -30,7 +30,7 @@ std::string_view type_of(int status) {
   }
 }
 
-int status_of(const Error& error) {
+int anthropic_status(const Error& error) {
   return error.code == ErrorCode::kOverloaded ? kOverloadedStatus
                                               : error_kind(error.code).http_status;
 }
@@ -41,16 +41,16 @@ std::string anthropic_refusal_json(int status, std::string_view sentence) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("type", "error").key("error").begin_object();
-  json.field("type", type_of(status)).field("message", sentence).end_object().end_object();
+  json.field("type", anthropic_type(status)).field("message", sentence).end_object().end_object();
   return out + '\n';
 }
 
 std::string anthropic_error_json(const Error& error) {
-  return anthropic_refusal_json(status_of(error), error.message);
+  return anthropic_refusal_json(anthropic_status(error), error.message);
 }
 
 HttpResponse anthropic_error(const Error& error, bool /*no_model*/) {
-  HttpResponse response{status_of(error), "application/json", anthropic_error_json(error)};
+  HttpResponse response{anthropic_status(error), "application/json", anthropic_error_json(error)};
   set_retry_after(retry_after_ms(error), response);
   return response;
 }

@@ -1,5 +1,6 @@
 #include "messages.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,34 +15,34 @@ namespace {
 // to request: no prompt would be found in the cache.
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
-const std::string* text_member(const OrderedJson& object, std::string_view key) {
+const std::string* block_text(const OrderedJson& object, std::string_view key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
   return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
 }
 
-const OrderedJson* member(const OrderedJson& object, std::string_view key) {
+const OrderedJson* block_member(const OrderedJson& object, std::string_view key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-Error invalid(const std::string& where, const std::string& what) {
+Error bad_block(const std::string& where, const std::string& what) {
   return {ErrorCode::kInvalid, where + what};
 }
 
 // "image" or such.
-std::string type_text(const std::string& type) { return "'" + shortened(type, 64) + "'"; }
+std::string quoted_type(const std::string& type) { return "'" + shortened(type, 64) + "'"; }
 
 OrderedJson text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
 
 // One text as itself: the form that most templates are written for.
-OrderedJson content_of(OrderedJson parts) {
+OrderedJson message_content(OrderedJson parts) {
   if (parts.empty()) return "";
   if (parts.size() == 1) return std::move(parts.front()["text"]);
   return parts;
 }
 
-class Reader {
+class MessageReader {
  public:
   Result<OrderedJson> read(const OrderedJson* system, const OrderedJson& messages) && {
     if (system != nullptr) {
@@ -59,44 +60,61 @@ class Reader {
     where_ = "system";
     auto parts = text_parts(system, "system");
     if (!parts) return parts.error();
-    std::erase_if(parts->get_ref<OrderedJson::array_t&>(), [](const OrderedJson& part) {
-      return text_member(part, "text")->starts_with(kBillingHeader);
+    std::erase_if(parts->get_ref<OrderedJson::array_t&>(), [](OrderedJson& part) {
+      auto& text = part["text"].get_ref<std::string&>();
+      if (!text.starts_with(kBillingHeader)) return false;
+      text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
+      return text.empty();
     });
     if (!parts->empty()) {
-      out_.push_back({{"role", "system"}, {"content", content_of(std::move(*parts))}});
+      out_.push_back({{"role", "system"}, {"content", message_content(std::move(*parts))}});
     }
     return {};
   }
 
   Result<void> add(const OrderedJson& message) {
-    const std::string* const role = text_member(message, "role");
-    const OrderedJson* const content = message.is_object() ? member(message, "content") : nullptr;
+    const std::string* const role = block_text(message, "role");
+    const OrderedJson* const content =
+        message.is_object() ? block_member(message, "content") : nullptr;
     if (role == nullptr || (*role != "user" && *role != "assistant" && *role != "system")) {
-      return invalid(where_,
-                     ": role is unknown; allowed are \"user\", \"assistant\" and \"system\"");
+      return bad_block(where_,
+                       ": role is unknown; allowed are \"user\", \"assistant\" and \"system\"");
     }
     if (content != nullptr && content->is_string()) {
-      out_.push_back({{"role", *role}, {"content", *content}});
+      add_text(*role, OrderedJson::array({text_part(content->get<std::string>())}));
       return {};
     }
     if (content == nullptr || !content->is_array()) {
-      return invalid(where_, ".content: is missing, or neither a string nor an array of blocks");
+      return bad_block(where_, ".content: is missing, or neither a string nor an array of blocks");
     }
     return *role == "assistant" ? add_assistant(*content) : add_user(*role, *content);
+  }
+
+  // What a user says in turns that follow one another is one turn, as at Anthropic's: many
+  // templates want roles to alternate.
+  void add_text(const std::string& role, OrderedJson parts) {
+    if (role == "user" && !out_.empty() && out_.back()["role"] == role) {
+      OrderedJson& content = out_.back()["content"];
+      OrderedJson all = content.is_string()
+                            ? OrderedJson::array({text_part(content.get<std::string>())})
+                            : std::move(content);
+      for (OrderedJson& part : parts) all.push_back(std::move(part));
+      content = message_content(std::move(all));
+      return;
+    }
+    out_.push_back({{"role", role}, {"content", message_content(std::move(parts))}});
   }
 
   // Results come first, as OpenAI's messages of their own, then what the user says.
   Result<void> add_user(const std::string& role, const OrderedJson& blocks) {
     OrderedJson parts = OrderedJson::array();
     const auto flush = [&] {
-      if (parts.empty()) return;
-      out_.push_back(
-          {{"role", role}, {"content", content_of(std::exchange(parts, OrderedJson::array()))}});
+      if (!parts.empty()) add_text(role, std::exchange(parts, OrderedJson::array()));
     };
     bool is_empty = true;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const std::string where = where_ + ".content[" + std::to_string(i) + "]";
-      const std::string* const type = text_member(blocks[i], "type");
+      const std::string* const type = block_text(blocks[i], "type");
       is_empty = false;
       if (type != nullptr && *type == "tool_result" && role == "user") {
         flush();
@@ -113,13 +131,13 @@ class Reader {
   }
 
   Result<void> add_result(const std::string& where, const OrderedJson& block) {
-    const std::string* const id = text_member(block, "tool_use_id");
+    const std::string* const id = block_text(block, "tool_use_id");
     if (id == nullptr || !calls_.contains(*id)) {
-      return invalid(where,
-                     ": tool_use_id is of no tool_use block before it; allowed is a result "
-                     "of a call that an earlier message has");
+      return bad_block(where,
+                       ": tool_use_id is of no tool_use block before it; allowed is a result "
+                       "of a call that an earlier message has");
     }
-    const OrderedJson* const content = member(block, "content");
+    const OrderedJson* const content = block_member(block, "content");
     OrderedJson parts = OrderedJson::array();
     if (content != nullptr) {
       auto read = text_parts(*content, where + ".content");
@@ -127,14 +145,14 @@ class Reader {
       parts = std::move(*read);
     }
     // Templates know of no other way to say so.
-    const OrderedJson* const is_error = member(block, "is_error");
+    const OrderedJson* const is_error = block_member(block, "is_error");
     if (is_error != nullptr && *is_error == true) {
       if (parts.empty()) parts.push_back(text_part(""));
       auto& first = parts.front()["text"].get_ref<std::string&>();
       if (!first.starts_with("Error")) first.insert(0, "Error: ");
     }
     out_.push_back(
-        {{"role", "tool"}, {"tool_call_id", *id}, {"content", content_of(std::move(parts))}});
+        {{"role", "tool"}, {"tool_call_id", *id}, {"content", message_content(std::move(parts))}});
     return {};
   }
 
@@ -145,10 +163,10 @@ class Reader {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const OrderedJson& block = blocks[i];
       const std::string where = where_ + ".content[" + std::to_string(i) + "]";
-      const std::string* const type = text_member(block, "type");
+      const std::string* const type = block_text(block, "type");
       if (type != nullptr && *type == "thinking") {
-        const std::string* const thought = text_member(block, "thinking");
-        if (thought == nullptr) return invalid(where, ": has no thinking, which is a string");
+        const std::string* const thought = block_text(block, "thinking");
+        if (thought == nullptr) return bad_block(where, ": has no thinking, which is a string");
         reasoning += *thought;
       } else if (type != nullptr && *type == "tool_use") {
         auto call = call_of(where, block);
@@ -161,7 +179,7 @@ class Reader {
       }
     }
     OrderedJson message = {{"role", "assistant"}, {"content", nullptr}};
-    if (!parts.empty() || calls.empty()) message["content"] = content_of(std::move(parts));
+    if (!parts.empty() || calls.empty()) message["content"] = message_content(std::move(parts));
     if (!reasoning.empty()) message["reasoning_content"] = reasoning;
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
     out_.push_back(std::move(message));
@@ -169,13 +187,13 @@ class Reader {
   }
 
   Result<OrderedJson> call_of(const std::string& where, const OrderedJson& block) {
-    const std::string* const id = text_member(block, "id");
-    const std::string* const name = text_member(block, "name");
-    const OrderedJson* const input = member(block, "input");
+    const std::string* const id = block_text(block, "id");
+    const std::string* const name = block_text(block, "name");
+    const OrderedJson* const input = block_member(block, "input");
     if (id == nullptr || name == nullptr || (input != nullptr && !input->is_object())) {
-      return invalid(where,
-                     ": is no call; allowed is {\"type\": \"tool_use\", \"id\": ..., "
-                     "\"name\": ..., \"input\": {...}}");
+      return bad_block(where,
+                       ": is no call; allowed is {\"type\": \"tool_use\", \"id\": ..., "
+                       "\"name\": ..., \"input\": {...}}");
     }
     calls_.insert(*id);
     const std::string arguments = input == nullptr ? "{}" : input->dump();
@@ -191,7 +209,7 @@ class Reader {
       parts.push_back(text_part(*text));
       return parts;
     }
-    if (!given.is_array()) return invalid(where, ": is neither a string nor an array of blocks");
+    if (!given.is_array()) return bad_block(where, ": is neither a string nor an array of blocks");
     for (std::size_t i = 0; i < given.size(); ++i) {
       auto part = text_of(where + "[" + std::to_string(i) + "]", given[i]);
       if (!part) return part;
@@ -201,13 +219,13 @@ class Reader {
   }
 
   static Result<OrderedJson> text_of(const std::string& where, const OrderedJson& block) {
-    const std::string* const type = text_member(block, "type");
-    if (type == nullptr) return invalid(where, ": is no block; a type is needed");
-    const std::string* const text = text_member(block, "text");
+    const std::string* const type = block_text(block, "type");
+    if (type == nullptr) return bad_block(where, ": is no block; a type is needed");
+    const std::string* const text = block_text(block, "text");
     if (*type == "text" && text != nullptr) return text_part(*text);
-    return invalid(where, ": " + type_text(*type) +
-                              " is not supported here; allowed are blocks of text, an "
-                              "assistant's tool_use and thinking, and a user's tool_result");
+    return bad_block(where, ": " + quoted_type(*type) +
+                                " is not supported here; allowed are blocks of text, an "
+                                "assistant's tool_use and thinking, and a user's tool_result");
   }
 
   std::string where_;
@@ -218,7 +236,7 @@ class Reader {
 }  // namespace
 
 Result<OrderedJson> chat_messages(const OrderedJson* system, const OrderedJson& messages) {
-  return Reader().read(system, messages);
+  return MessageReader().read(system, messages);
 }
 
 OrderedJson chat_tool(const OrderedJson& tool) {
@@ -227,7 +245,7 @@ OrderedJson chat_tool(const OrderedJson& tool) {
   for (const auto& [theirs, ours] :
        {std::pair("name", "name"), std::pair("description", "description"),
         std::pair("input_schema", "parameters"), std::pair("strict", "strict")}) {
-    if (const OrderedJson* const value = member(tool, theirs)) function[ours] = *value;
+    if (const OrderedJson* const value = block_member(tool, theirs)) function[ours] = *value;
   }
   return {{"type", "function"}, {"function", std::move(function)}};
 }

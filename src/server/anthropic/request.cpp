@@ -8,7 +8,6 @@
 #include "generation/json_fields.h"
 #include "generation/read_grammar.h"
 #include "generation/read_tools.h"
-#include "generation/vendor_tools.h"
 #include "lmtp/base/json.h"
 #include "lmtp/protocol/message.h"
 #include "messages.h"
@@ -17,23 +16,8 @@
 namespace lmtp::server {
 namespace {
 
-// Its tools in OpenAI's form; an empty array where there are none.
-OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body) {
-  OrderedJson tools = OrderedJson::array();
-  const Json* const given = fields.given("tools");
-  if (given == nullptr) return tools;
-  if (!given->is_array()) {
-    fields.fail("tools", seen(*given) + "; allowed is an array");
-    return tools;
-  }
-  for (const OrderedJson& tool : without_vendor_tools(*body.find("tools")).kept) {
-    tools.push_back(chat_tool(tool));
-  }
-  return tools;
-}
-
-// OpenAI's value of Anthropic's {"type", "name"}; `tools`: whether there are any.
-Json choice_of(JsonFields& fields, const Json& given) {
+// OpenAI's value of Anthropic's {"type", "name"}.
+Json chat_choice(JsonFields& fields, const Json& given) {
   const std::string* const type = find_json_text(given, "type");
   const std::string* const name = find_json_text(given, "name");
   if (type != nullptr && *type == "tool" && name != nullptr) {
@@ -47,11 +31,11 @@ Json choice_of(JsonFields& fields, const Json& given) {
   return "none";
 }
 
-std::optional<OfferedTools> read_offered(JsonFields& fields, const OrderedJson& tools,
-                                         SchemaReading reading) {
+std::optional<OfferedTools> read_message_tools(JsonFields& fields, const OrderedJson& tools,
+                                               SchemaReading reading) {
   const Json* const given = fields.given("tool_choice");
   if (given == nullptr) return read_tools(fields, tools, {}, reading);
-  const Json choice = choice_of(fields, *given);
+  const Json choice = chat_choice(fields, *given);
   const bool calls_one = find_json_bool(*given, "disable_parallel_tool_use").value_or(false);
   return read_tools(fields, tools, {&choice, !calls_one}, reading);
 }
@@ -74,8 +58,8 @@ void read_thinking(JsonFields& fields, OrderedJson& kwargs, ReplyWishes& wishes)
 }
 
 // `format`: {"type": "json_schema", "schema"}; nothing where a call is forced, which has no text.
-void read_format(JsonFields& fields, std::string_view field, const OrderedJson& format,
-                 SchemaReading reading, GenerationRequest& generation) {
+void read_output_format(JsonFields& fields, std::string_view field, const OrderedJson& format,
+                        SchemaReading reading, GenerationRequest& generation) {
   const auto type = format.find("type");
   const auto schema = format.find("schema");
   if (type == format.end() || *type != "json_schema" || schema == format.end()) {
@@ -100,7 +84,7 @@ void read_output(JsonFields& fields, const OrderedJson& body, bool has_content,
     }
     const OrderedJson& output = *body.find(field);
     if (field == "output_format") {
-      if (has_content) read_format(fields, field, output, reading, generation);
+      if (has_content) read_output_format(fields, field, output, reading, generation);
       continue;
     }
     const std::string* const effort = find_json_text(*given, "effort");
@@ -114,17 +98,8 @@ void read_output(JsonFields& fields, const OrderedJson& body, bool has_content,
       fields.fail(field, "has a format that is no object");
       continue;
     }
-    read_format(fields, field, *output.find("format"), reading, generation);
+    read_output_format(fields, field, *output.find("format"), reading, generation);
   }
-}
-
-OrderedJson read_kwargs(JsonFields& fields, const OrderedJson& body) {
-  constexpr std::string_view kField = "chat_template_kwargs";
-  const Json* const given = fields.given(kField);
-  if (given == nullptr) return OrderedJson::object();
-  if (given->is_object()) return *body.find(kField);
-  fields.fail(kField, seen(*given) + "; allowed is an object");
-  return OrderedJson::object();
 }
 
 void read_chat_messages(JsonFields& fields, const OrderedJson& body, ChatPrompt& prompt) {
@@ -167,9 +142,9 @@ Result<MessagesRequest> read_messages(const std::string& body, const ApiLimits& 
   const SchemaReading reading = schema_reading(limits);
   ChatPrompt prompt;
   read_chat_messages(fields, *ordered, prompt);
-  const OrderedJson tools = read_tool_list(fields, *ordered);
-  auto offered = read_offered(fields, tools, reading);
-  OrderedJson kwargs = read_kwargs(fields, *ordered);
+  const OrderedJson tools = read_tool_list(fields, *ordered, chat_tool);
+  auto offered = read_message_tools(fields, tools, reading);
+  OrderedJson kwargs = read_template_kwargs(fields, *ordered);
   read_thinking(fields, kwargs, prompt.wishes);
   read_output(fields, *ordered, !(offered && offered->is_forced()), reading, kwargs, generation);
   take_wishes(fields, std::move(offered), generation, prompt.wishes);

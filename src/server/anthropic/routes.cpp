@@ -15,17 +15,18 @@
 namespace lmtp::server {
 namespace {
 
-HttpResponse refusal(int status, std::string_view sentence) {
+HttpResponse anthropic_refusal(int status, std::string_view sentence) {
   return {status, "application/json", anthropic_refusal_json(status, sentence)};
 }
 
-using Answer = void(ServerContext&, MessagesRequest, const ResponderPtr&);
+using AnswerMessages = void(ServerContext&, MessagesRequest, const ResponderPtr&);
 
-Then answer_read(ServerContext& context, const HttpRequest& http, const ResponderPtr& responder,
-                 bool counts, Answer* answer) {
+Then read_and_answer(ServerContext& context, const HttpRequest& http, const ResponderPtr& responder,
+                     bool counts, AnswerMessages* answer) {
   if (!text::renders_chat_templates()) {
     constexpr int kNotImplemented = 501;
-    return [responder] { responder->send(refusal(kNotImplemented, kRendersNoTemplates)); };
+    return
+        [responder] { responder->send(anthropic_refusal(kNotImplemented, kRendersNoTemplates)); };
   }
   auto request = read_messages(http.body, context.options.api, counts);
   return [&context, responder, answer, request = std::move(request)]() mutable {
@@ -49,16 +50,16 @@ void answer_count(ServerContext& context, MessagesRequest request, const Respond
 
 HttpResponse anthropic_wrong_type() {
   constexpr int kUnsupportedType = 415;
-  return refusal(kUnsupportedType, "Content-Type: allowed is application/json.");
+  return anthropic_refusal(kUnsupportedType, "Content-Type: allowed is application/json.");
 }
 
 Then anthropic_messages(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
-  return answer_read(context, http, responder, false, answer_messages);
+  return read_and_answer(context, http, responder, false, answer_messages);
 }
 
 Then anthropic_count_tokens(ServerContext& context, HttpRequest& http,
                             const ResponderPtr& responder) {
-  return answer_read(context, http, responder, true, answer_count);
+  return read_and_answer(context, http, responder, true, answer_count);
 }
 
 }  // namespace lmtp::server

@@ -134,6 +134,15 @@ bool continue_last(ChatPrompt& prompt) {
 
 const OrderedJson* last_text(const OrderedJson& messages) { return text_of_last(messages); }
 
+OrderedJson read_template_kwargs(JsonFields& fields, const OrderedJson& body) {
+  constexpr std::string_view kField = "chat_template_kwargs";
+  const Json* const given = fields.given(kField);
+  if (given == nullptr) return OrderedJson::object();
+  if (given->is_object()) return *body.find(kField);
+  fields.fail(kField, seen(*given) + "; allowed is an object");
+  return OrderedJson::object();
+}
+
 void take_wishes(JsonFields& fields, std::optional<OfferedTools> tools,
                  GenerationRequest& generation, ReplyWishes& wishes) {
   const bool is_forced = tools && tools->is_forced();

@@ -36,6 +36,9 @@ const OrderedJson* last_text(const OrderedJson& messages);
 // Has the last message continued: the prompt ends with its text. False: it has none.
 bool continue_last(ChatPrompt& prompt);
 
+// The body's chat_template_kwargs; an empty object where there are none.
+OrderedJson read_template_kwargs(JsonFields& fields, const OrderedJson& body);
+
 // Moves what is asked of the reply, the request's grammar among it, to `wishes`. `fields` get an
 // error where a call is forced beside a grammar.
 void take_wishes(JsonFields& fields, std::optional<OfferedTools> tools,

@@ -131,10 +131,10 @@ void ItemAnswer::keep_alive() {
   send_events();
 }
 
-void answer_items(ServerContext& context, GenerationRequest request, bool streams,
+void answer_items(ServerContext& context, GenerationRequest request,
                   const std::shared_ptr<HttpResponder>& responder,
                   const std::shared_ptr<ItemAnswer>& answer) {
-  if (streams) {
+  if (answer->streams()) {
     responder->on_silence(context.options.timeouts.keep_alive, [weak = std::weak_ptr(answer)] {
       if (const auto held = weak.lock()) held->keep_alive();
     });

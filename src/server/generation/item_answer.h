@@ -59,6 +59,7 @@ class ItemAnswer : public GenerationListener {
   void on_end() override;
   void on_error(const Error& error, bool no_model) override;
 
+  bool streams() const { return options_.streams; }
   // Writes silence() to a stream, also before its first event.
   void keep_alive();
 
@@ -122,7 +123,7 @@ class ItemAnswer : public GenerationListener {
 };
 
 // Generates, and answers. Thread: the strand of `responder`.
-void answer_items(ServerContext& context, GenerationRequest request, bool streams,
+void answer_items(ServerContext& context, GenerationRequest request,
                   const std::shared_ptr<HttpResponder>& responder,
                   const std::shared_ptr<ItemAnswer>& answer);
 

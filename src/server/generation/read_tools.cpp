@@ -10,11 +10,12 @@
 #include "call_grammar.h"
 #include "schema_reading.h"
 #include "unknown_keys.h"
+#include "vendor_tools.h"
 
 namespace lmtp::server {
 namespace {
 
-constexpr std::size_t kFunctionNameBytesMax = 64;  // OpenAI's
+constexpr std::size_t kFunctionNameBytesMax = 128;  // Anthropic's; OpenAI's are 64
 
 // The grammar's rules and the openings of texts have it as it is.
 bool is_tool_name(const std::string& name) {
@@ -130,6 +131,21 @@ void read_choice(JsonFields& fields, const Json& choice, OfferedTools& tools) {
 }
 
 }  // namespace
+
+OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body,
+                           OrderedJson (*convert)(const OrderedJson&)) {
+  OrderedJson tools = OrderedJson::array();
+  const Json* const given = fields.given("tools");
+  if (given == nullptr) return tools;
+  if (!given->is_array()) {
+    fields.fail("tools", seen(*given) + "; allowed is an array");
+    return tools;
+  }
+  for (const OrderedJson& tool : without_vendor_tools(*body.find("tools")).kept) {
+    tools.push_back(convert(tool));
+  }
+  return tools;
+}
 
 std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& given,
                                        SchemaReading reading) {

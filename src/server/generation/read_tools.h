@@ -10,6 +10,11 @@
 
 namespace lmtp::server {
 
+// The tools of a body, without those that only their vendor runs, each as `convert` makes it one of
+// OpenAI's chats; an empty array where there are none.
+OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body,
+                           OrderedJson (*convert)(const OrderedJson&));
+
 // `tool_choice` and `parallel_tool_calls` of a chat with these tools, an array; nothing: what the
 // model writes is text.
 std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& tools,

@@ -53,7 +53,6 @@ struct Neighbour {
 };
 constexpr std::array kNeighbours = {
     Neighbour{"/v1/messages/batches", "there are no batches: chats are at /v1/messages"},
-    Neighbour{"/v1/responses", "chats are at /v1/chat/completions"},
     Neighbour{"/chat/completions", "the base URL ends with /v1: /v1/chat/completions"},
     Neighbour{"/completions", "the base URL ends with /v1: /v1/completions"},
     Neighbour{"/completion", "texts are continued at /v1/completions and /generate"},

@@ -73,6 +73,11 @@ HttpResponse openai_error(const Error& error, bool no_model) {
   return response;
 }
 
+HttpResponse openai_not_found(std::string_view sentence, std::string_view param,
+                              std::string_view code) {
+  return {404, "application/json", error_json(sentence, {"invalid_request_error", code}, param)};
+}
+
 std::string openai_refusal_json(int status, std::string_view sentence) {
   return error_json(sentence, names_of(status), {});
 }

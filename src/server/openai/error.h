@@ -15,6 +15,10 @@ std::string openai_error_json(const Error& error, bool no_model = false);
 // With its status, and how long to wait.
 HttpResponse openai_error(const Error& error, bool no_model = false);
 
+// 404 for what is kept here for a time alone.
+HttpResponse openai_not_found(std::string_view sentence, std::string_view param,
+                              std::string_view code);
+
 // The body for what never became a request: another method, too long a body, no key.
 std::string openai_refusal_json(int status, std::string_view sentence);
 

@@ -1,0 +1,76 @@
+// The answers of /v1/responses that may be asked for again, in memory.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/base/runtime.h"
+
+namespace lmtp::server {
+
+struct StoredResponse {
+  std::string id = {};      // of 128 random bits
+  ConnectionId owner = {};  // the share of the key it was asked for with; 0: the server has no keys
+  std::string body = {};    // JSON
+  // JSON arrays of items: all that the prompt was made of, what earlier responses had among it; and
+  // what was answered.
+  std::string input = {};
+  std::string output = {};
+
+  std::size_t num_bytes() const {
+    return sizeof(*this) + id.size() + body.size() + input.size() + output.size();
+  }
+};
+
+// What is kept has an end: of so many, so many bytes, for so long.
+struct StoreLimits {
+  std::size_t num_max = 4096;
+  std::size_t bytes_max = std::size_t{64} << 20;  // one response: a quarter of them
+  std::chrono::seconds lifetime = std::chrono::hours(1);
+};
+
+// Where there is no more room the oldest are forgotten, of the key itself where it has more than
+// half of the bytes. Owner: the server's context. Any thread.
+class ResponseStore {
+ public:
+  using Clock = runtime::Clock;
+  using Limits = StoreLimits;
+
+  explicit ResponseStore(Limits limits = {}) : limits_(limits) {}
+
+  void put(StoredResponse response, Clock::time_point now = Clock::now());
+  // Null: there is none, or it is another key's.
+  std::shared_ptr<const StoredResponse> find(const std::string& id, ConnectionId owner,
+                                             Clock::time_point now = Clock::now());
+  // False: as above.
+  bool erase(const std::string& id, ConnectionId owner, Clock::time_point now = Clock::now());
+
+ private:
+  struct Held {
+    std::shared_ptr<const StoredResponse> response;
+    Clock::time_point until;
+  };
+  using Order = std::list<Held>;  // the oldest first
+
+  // REQUIRES: the mutex is held.
+  void forget(Order::iterator held);
+  void forget_old(Clock::time_point now);
+  void make_room(std::size_t num_bytes, ConnectionId owner);
+  Order::iterator held_by(const std::string& id, ConnectionId owner);
+
+  const Limits limits_;
+  std::mutex mutex_;
+  Order order_;
+  std::unordered_map<std::string, Order::iterator> by_id_;
+  std::unordered_map<ConnectionId, std::size_t> bytes_of_;
+  std::size_t num_bytes_ = 0;
+};
+
+}  // namespace lmtp::server
