@@ -50,8 +50,8 @@ Result<void> cut_at(const std::string& mark, text::RenderedChat& rendered) {
                  "continue_final_message: the model's chat template leaves the last message out"};
   }
   const bool is_trimmed = rendered.text.compare(at, mark.size(), mark) != 0;
-  constexpr std::string_view kSpaces = " \t\n\r\v\f";
-  if (is_trimmed && at > 0) at = rendered.text.find_last_not_of(kSpaces, at - 1) + 1;
+  constexpr std::string_view kTemplateSpaces = " \t\n\r\v\f";
+  if (is_trimmed && at > 0) at = rendered.text.find_last_not_of(kTemplateSpaces, at - 1) + 1;
   rendered.text.resize(at);
   auto& plain = rendered.plain;
   while (!plain.empty() && plain.back().begin >= rendered.text.size()) plain.pop_back();

@@ -208,7 +208,9 @@ void Dispatcher::on_events(std::span<StreamEvent> events, Peer& peer, Answers& a
   for (const Outcome& outcome : append_events(events, peer, answers)) {
     const StreamTable::Live* live = peer.streams.find(outcome.id);
     if (live == nullptr) continue;  // the last row has ended since
-    if (outcome.error) {
+    if (outcome.error && !outcome.is_counted) {
+      fail(outcome.id, outcome.error->error, peer, answers);
+    } else if (outcome.error) {
       end(outcome.id, outcome.error->error, outcome.error->no_model, peer, answers);
     } else if (live->extended->rows != nullptr) {
       submit_rows(outcome.id, peer, answers);

@@ -97,6 +97,7 @@ class EventMessages {
     if (!live->cancelled) return;
     const Error cancelled{ErrorCode::kCancelled, "cancelled"};
     outcome.error = StreamError{event.stream_id, live->extended->end_reason.value_or(cancelled)};
+    outcome.is_counted = false;
   }
 
   // All that its parent has given before has been added.

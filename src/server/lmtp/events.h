@@ -27,6 +27,7 @@ void answer_stream_error(const protocol::ErrorEntry& error, Answers& answers);
 struct Outcome {
   StreamId id = 0;
   std::optional<StreamError> error;  // nothing: the model is ready, or other rows, or their answer
+  bool is_counted = true;            // the error, by who told of it
 };
 
 // What a controller has written before its stream begins, and the prompt where it has changed that.
