@@ -50,5 +50,13 @@ TEST(VendorTools, NamesAreShort) {
   EXPECT_EQ(offered.kept, OrderedJson::array());
 }
 
+TEST(VendorTools, FewNamesAreKeptOfMany) {
+  OrderedJson tools = OrderedJson::array();
+  for (int i = 0; i < 10'000; ++i) tools.push_back({{"type", "vendor" + std::to_string(i)}});
+  const ClientTools offered = without_vendor_tools(tools);
+  EXPECT_THAT(offered.kept, IsEmpty());
+  EXPECT_EQ(offered.left_out.size(), 16U);
+}
+
 }  // namespace
 }  // namespace lmtp::server

@@ -120,7 +120,7 @@ void ItemAnswer::on_end() {
 
 void ItemAnswer::on_error(const Error& error, bool no_model) {
   if (!is_begun_) return responder_->send(refusal(error, no_model));
-  events_.clear();
+  start();
   write_error(error, no_model);
   send_events();
   responder_->end();

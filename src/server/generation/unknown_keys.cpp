@@ -32,7 +32,9 @@ void log_new_names(const std::string& line, const std::string& kind,
   const Clock::time_point now = Clock::now();
   if (now < logged.next) return;
   std::string whole = line;
+  constexpr std::size_t kLineBytesMax = 4096;
   for (const std::string& name : names) {
+    if (whole.size() > kLineBytesMax) break;
     if (logged.keys.size() == kLoggedKeysMax) logged.keys.clear();
     if (logged.keys.insert(kind + name).second) whole += " '" + name + "'";
   }

@@ -10,6 +10,8 @@
 namespace lmtp::server {
 namespace {
 
+constexpr std::size_t kNamesMax = 16;
+
 // The type of a tool that a vendor runs; null: it is none.
 const std::string* vendor_type(const OrderedJson& tool) {
   if (!tool.is_object() || tool.contains("function")) return nullptr;
@@ -29,6 +31,7 @@ ClientTools without_vendor_tools(const OrderedJson& tools) {
       offered.kept.push_back(tool);
       continue;
     }
+    if (offered.left_out.size() == kNamesMax) continue;
     std::string name = shortened(*type, kNameBytesMax);
     if (std::ranges::find(offered.left_out, name) == offered.left_out.end()) {
       offered.left_out.push_back(std::move(name));

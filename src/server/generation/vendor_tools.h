@@ -11,7 +11,7 @@ namespace lmtp::server {
 
 struct ClientTools {
   OrderedJson kept;                   // as it was sent, but for those that are left out
-  std::vector<std::string> left_out;  // their types, each once; shortened, for the log
+  std::vector<std::string> left_out;  // up to 16 of their types, each once; shortened, for the log
 };
 
 // Nobody could answer a call of {"type": "web_search"}, {"type": "mcp", ...} and their kind: they

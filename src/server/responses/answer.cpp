@@ -154,9 +154,10 @@ class ResponseAnswer : public ItemAnswer {
     return is_cut ? ResponseStatus::kIncomplete : ResponseStatus::kCompleted;
   }
 
-  // Only the last item can be cut.
+  // Only the last item can be cut, and no call that is whole.
   ResponseStatus status_of(std::size_t index) const {
-    return index + 1 == items().size() ? status() : ResponseStatus::kCompleted;
+    const bool is_whole = items()[index].kind == ItemKind::kCall && items()[index].is_whole;
+    return index + 1 < items().size() || is_whole ? ResponseStatus::kCompleted : status();
   }
 
   void write_item(const ReplyItem& item, std::size_t index, ResponseStatus status,
@@ -193,7 +194,8 @@ class ResponseAnswer : public ItemAnswer {
   void write_usage(JsonWriter& json) const {
     json.begin_object().field("input_tokens", num_prompt_tokens());
     json.key("input_tokens_details").begin_object();
-    json.field("cached_tokens", num_cached().value_or(0)).end_object();
+    json.field("cached_tokens", num_cached().value_or(0)).field("cache_write_tokens", 0);
+    json.end_object();
     json.field("output_tokens", num_tokens()).key("output_tokens_details").begin_object();
     json.field("reasoning_tokens", num_reasoning_tokens()).end_object();
     json.field("total_tokens", num_prompt_tokens() + num_tokens()).end_object();
@@ -236,7 +238,7 @@ class ResponseAnswer : public ItemAnswer {
     StoredResponse response{.id = id(), .owner = owner_, .body = body(status())};
     std::string text = response.body;
     if (!is_stored_) return text;
-    response.input = input_.dump();
+    response.input = input_;
     JsonWriter output(response.output);
     write_output(status(), output);
     context().responses.put(std::move(response));
@@ -244,7 +246,7 @@ class ResponseAnswer : public ItemAnswer {
   }
 
   const OrderedJson echoed_;
-  const OrderedJson input_;
+  const std::string input_;  // JSON
   const bool is_stored_;
   const ConnectionId owner_;
   const std::int64_t created_ = unix_seconds();

@@ -175,8 +175,10 @@ Result<OrderedJson> input_items(const OrderedJson& input, const std::string& pre
       const bool is_answer = item.contains("role") && item["role"] == "assistant";
       OrderedJson parts = OrderedJson::array();
       parts.push_back({{"type", is_answer ? "output_text" : "input_text"}, {"text", *content}});
+      if (is_answer) parts.front()["annotations"] = OrderedJson::array();
       item["content"] = std::move(parts);
     }
+    if (item["type"] != "reasoning") item.emplace("status", "completed");
   }
   return items;
 }

@@ -15,11 +15,33 @@
 namespace lmtp::server {
 namespace {
 
-// The body's value as it was sent, for the answer; null where it has none.
+constexpr std::size_t kEchoedBytesMax = std::size_t{256} << 10;
+
+// The body's value as it was sent, for the answer; null where it has none. One that is large is not
+// repeated: a stream's first and last events have all of them.
 void echo_field(JsonFields& fields, const OrderedJson& body, std::string_view name,
-                OrderedJson absent, OrderedJson& echoed) {
+                const OrderedJson& absent, OrderedJson& echoed) {
   const Json* const value = fields.find(name);
-  echoed[name] = value == nullptr ? std::move(absent) : *body.find(name);
+  const bool is_echoed = value != nullptr && value->dump().size() <= kEchoedBytesMax;
+  echoed[name] = is_echoed ? *body.find(name) : absent;
+}
+
+// As OpenAI has it.
+void check_metadata(JsonFields& fields) {
+  constexpr std::size_t kPairsMax = 16;
+  constexpr std::size_t kKeyBytesMax = 64;
+  constexpr std::size_t kValueBytesMax = 512;
+  const Json* const metadata = fields.given("metadata");
+  if (metadata == nullptr) return;
+  bool is_good = metadata->is_object() && metadata->size() <= kPairsMax;
+  for (auto pair = metadata->begin(); is_good && pair != metadata->end(); ++pair) {
+    is_good = pair.key().size() <= kKeyBytesMax && pair->is_string() &&
+              pair->get_ref<const std::string&>().size() <= kValueBytesMax;
+  }
+  if (is_good) return;
+  fields.fail(
+      "metadata",
+      "is no object of at most 16 strings of 512 bytes under names of 64, which is allowed");
 }
 
 void refuse_what_is_not_there(JsonFields& fields) {
@@ -159,6 +181,7 @@ Result<ResponseRequest> read_response_request(const std::string& body, const Api
   refuse_what_is_not_there(fields);
   fields.find("include");         // of what it may ask for, reasoning is there always
   fields.find("stream_options");  // of obfuscation, which there is none of
+  check_metadata(fields);
   read_echoed(fields, *ordered, request.echoed);
   auto items = read_items(fields, *ordered, find);
   const SchemaReading reading = schema_reading(limits);
@@ -182,7 +205,7 @@ Result<ResponseRequest> read_response_request(const std::string& body, const Api
   if (!kwargs.empty()) prompt.chat.template_kwargs = kwargs.dump();
   prompt.plan = std::make_shared<ReplyPlan>();
   set_prompt(std::move(prompt), generation);
-  request.input = std::move(*items);
+  if (request.is_stored) request.input = items->dump();
   return request;
 }
 

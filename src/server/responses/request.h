@@ -20,7 +20,7 @@ struct ResponseRequest {
   bool is_stored = true;
   std::optional<int> max_tokens = {};
   OrderedJson echoed = OrderedJson::object();  // fields that the answer repeats
-  OrderedJson input = OrderedJson::array();    // items, earlier responses' first
+  std::string input = {};  // a JSON array of items, earlier responses' first; empty: not stored
   GenerationRequest generation = {};
 };
 

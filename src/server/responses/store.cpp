@@ -8,9 +8,9 @@ namespace lmtp::server {
 void ResponseStore::forget(Order::iterator held) {
   const StoredResponse& response = *held->response;
   num_bytes_ -= response.num_bytes();
-  const auto owned = bytes_of_.find(response.owner);
-  owned->second -= response.num_bytes();
-  if (owned->second == 0) bytes_of_.erase(owned);
+  const auto owned = shares_.find(response.owner);
+  owned->second.num_bytes -= response.num_bytes();
+  if (--owned->second.num == 0) shares_.erase(owned);
   by_id_.erase(response.id);
   order_.erase(held);
 }
@@ -22,8 +22,10 @@ void ResponseStore::forget_old(Clock::time_point now) {
 void ResponseStore::make_room(std::size_t num_bytes, ConnectionId owner) {
   while (!order_.empty() &&
          (num_bytes_ + num_bytes > limits_.bytes_max || order_.size() >= limits_.num_max)) {
-    const auto owned = bytes_of_.find(owner);
-    const bool has_much = owned != bytes_of_.end() && owned->second > limits_.bytes_max / 2;
+    const auto owned = shares_.find(owner);
+    const bool has_much =
+        owned != shares_.end() && (owned->second.num_bytes > limits_.bytes_max / 2 ||
+                                   owned->second.num > limits_.num_max / 2);
     auto oldest = order_.begin();
     while (has_much && oldest->response->owner != owner) ++oldest;
     forget(oldest);
@@ -32,12 +34,14 @@ void ResponseStore::make_room(std::size_t num_bytes, ConnectionId owner) {
 
 void ResponseStore::put(StoredResponse response, Clock::time_point now) {
   const std::size_t num_bytes = response.num_bytes();
-  if (num_bytes > limits_.bytes_max / 4) return;
+  if (num_bytes > limits_.bytes_max / 16) return;
   const std::lock_guard lock(mutex_);
   forget_old(now);
   make_room(num_bytes, response.owner);
   num_bytes_ += num_bytes;
-  bytes_of_[response.owner] += num_bytes;
+  Share& share = shares_[response.owner];
+  share.num_bytes += num_bytes;
+  ++share.num;
   auto kept = std::make_shared<const StoredResponse>(std::move(response));
   order_.push_back({kept, now + limits_.lifetime});
   by_id_[kept->id] = std::prev(order_.end());

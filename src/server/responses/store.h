@@ -29,15 +29,16 @@ struct StoredResponse {
   }
 };
 
-// What is kept has an end: of so many, so many bytes, for so long.
+// What is kept has an end: of so many, so many bytes, for so long. Whoever asks for a response
+// reads all of it.
 struct StoreLimits {
   std::size_t num_max = 4096;
-  std::size_t bytes_max = std::size_t{64} << 20;  // one response: a quarter of them
+  std::size_t bytes_max = std::size_t{64} << 20;  // one response: a sixteenth of them
   std::chrono::seconds lifetime = std::chrono::hours(1);
 };
 
 // Where there is no more room the oldest are forgotten, of the key itself where it has more than
-// half of the bytes. Owner: the server's context. Any thread.
+// half of the bytes, or of the number. Owner: the server's context. Any thread.
 class ResponseStore {
  public:
   using Clock = runtime::Clock;
@@ -69,7 +70,11 @@ class ResponseStore {
   std::mutex mutex_;
   Order order_;
   std::unordered_map<std::string, Order::iterator> by_id_;
-  std::unordered_map<ConnectionId, std::size_t> bytes_of_;
+  struct Share {
+    std::size_t num_bytes = 0;
+    std::size_t num = 0;
+  };
+  std::unordered_map<ConnectionId, Share> shares_;
   std::size_t num_bytes_ = 0;
 };
 
