@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "generation/ordered_members.h"
 #include "lmtp/base/text.h"
 
 namespace lmtp::server {
@@ -14,17 +15,6 @@ namespace {
 // Claude Code has a block that begins so in front of each system text, which differs from request
 // to request: no prompt would be found in the cache.
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
-
-const std::string* block_text(const OrderedJson& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
-}
-
-const OrderedJson* block_member(const OrderedJson& object, std::string_view key) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
 
 Error bad_block(const std::string& where, const std::string& what) {
   return {ErrorCode::kInvalid, where + what};
@@ -73,9 +63,9 @@ class MessageReader {
   }
 
   Result<void> add(const OrderedJson& message) {
-    const std::string* const role = block_text(message, "role");
+    const std::string* const role = find_ordered_text(message, "role");
     const OrderedJson* const content =
-        message.is_object() ? block_member(message, "content") : nullptr;
+        message.is_object() ? find_ordered(message, "content") : nullptr;
     if (role == nullptr || (*role != "user" && *role != "assistant" && *role != "system")) {
       return bad_block(where_,
                        ": role is unknown; allowed are \"user\", \"assistant\" and \"system\"");
@@ -114,7 +104,7 @@ class MessageReader {
     bool is_empty = true;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const std::string where = where_ + ".content[" + std::to_string(i) + "]";
-      const std::string* const type = block_text(blocks[i], "type");
+      const std::string* const type = find_ordered_text(blocks[i], "type");
       is_empty = false;
       if (type != nullptr && *type == "tool_result" && role == "user") {
         flush();
@@ -131,13 +121,13 @@ class MessageReader {
   }
 
   Result<void> add_result(const std::string& where, const OrderedJson& block) {
-    const std::string* const id = block_text(block, "tool_use_id");
+    const std::string* const id = find_ordered_text(block, "tool_use_id");
     if (id == nullptr || !calls_.contains(*id)) {
       return bad_block(where,
                        ": tool_use_id is of no tool_use block before it; allowed is a result "
                        "of a call that an earlier message has");
     }
-    const OrderedJson* const content = block_member(block, "content");
+    const OrderedJson* const content = find_ordered(block, "content");
     OrderedJson parts = OrderedJson::array();
     if (content != nullptr) {
       auto read = text_parts(*content, where + ".content");
@@ -145,7 +135,7 @@ class MessageReader {
       parts = std::move(*read);
     }
     // Templates know of no other way to say so.
-    const OrderedJson* const is_error = block_member(block, "is_error");
+    const OrderedJson* const is_error = find_ordered(block, "is_error");
     if (is_error != nullptr && *is_error == true) {
       if (parts.empty()) parts.push_back(text_part(""));
       auto& first = parts.front()["text"].get_ref<std::string&>();
@@ -163,9 +153,9 @@ class MessageReader {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const OrderedJson& block = blocks[i];
       const std::string where = where_ + ".content[" + std::to_string(i) + "]";
-      const std::string* const type = block_text(block, "type");
+      const std::string* const type = find_ordered_text(block, "type");
       if (type != nullptr && *type == "thinking") {
-        const std::string* const thought = block_text(block, "thinking");
+        const std::string* const thought = find_ordered_text(block, "thinking");
         if (thought == nullptr) return bad_block(where, ": has no thinking, which is a string");
         reasoning += *thought;
       } else if (type != nullptr && *type == "tool_use") {
@@ -187,9 +177,9 @@ class MessageReader {
   }
 
   Result<OrderedJson> call_of(const std::string& where, const OrderedJson& block) {
-    const std::string* const id = block_text(block, "id");
-    const std::string* const name = block_text(block, "name");
-    const OrderedJson* const input = block_member(block, "input");
+    const std::string* const id = find_ordered_text(block, "id");
+    const std::string* const name = find_ordered_text(block, "name");
+    const OrderedJson* const input = find_ordered(block, "input");
     if (id == nullptr || name == nullptr || (input != nullptr && !input->is_object())) {
       return bad_block(where,
                        ": is no call; allowed is {\"type\": \"tool_use\", \"id\": ..., "
@@ -219,9 +209,9 @@ class MessageReader {
   }
 
   static Result<OrderedJson> text_of(const std::string& where, const OrderedJson& block) {
-    const std::string* const type = block_text(block, "type");
+    const std::string* const type = find_ordered_text(block, "type");
     if (type == nullptr) return bad_block(where, ": is no block; a type is needed");
-    const std::string* const text = block_text(block, "text");
+    const std::string* const text = find_ordered_text(block, "text");
     if (*type == "text" && text != nullptr) return text_part(*text);
     return bad_block(where, ": " + quoted_type(*type) +
                                 " is not supported here; allowed are blocks of text, an "
@@ -245,7 +235,7 @@ OrderedJson chat_tool(const OrderedJson& tool) {
   for (const auto& [theirs, ours] :
        {std::pair("name", "name"), std::pair("description", "description"),
         std::pair("input_schema", "parameters"), std::pair("strict", "strict")}) {
-    if (const OrderedJson* const value = block_member(tool, theirs)) function[ours] = *value;
+    if (const OrderedJson* const value = find_ordered(tool, theirs)) function[ours] = *value;
   }
   return {{"type", "function"}, {"function", std::move(function)}};
 }

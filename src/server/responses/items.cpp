@@ -4,21 +4,11 @@
 #include <string_view>
 #include <utility>
 
+#include "generation/ordered_members.h"
 #include "lmtp/base/text.h"
 
 namespace lmtp::server {
 namespace {
-
-const OrderedJson* item_member(const OrderedJson& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
-const std::string* item_text(const OrderedJson& object, std::string_view key) {
-  const OrderedJson* const value = item_member(object, key);
-  return value == nullptr ? nullptr : value->get_ptr<const std::string*>();
-}
 
 Error bad_item(const std::string& where, const std::string& what) {
   return {ErrorCode::kInvalid, where + what};
@@ -32,9 +22,10 @@ Result<OrderedJson> item_content(const std::string& where, const OrderedJson* co
   OrderedJson parts = OrderedJson::array();
   for (const OrderedJson& part : *content) {
     const std::string at = where + "[" + std::to_string(parts.size()) + "]";
-    const std::string* const type = item_text(part, "type");
+    const std::string* const type = find_ordered_text(part, "type");
     if (type == nullptr) return bad_item(at, ": is no part; a type is needed");
-    const std::string* const text = item_text(part, *type == "refusal" ? "refusal" : "text");
+    const std::string* const text =
+        find_ordered_text(part, *type == "refusal" ? "refusal" : "text");
     const bool is_text = type->ends_with("_text") || *type == "text" || *type == "refusal";
     if (!is_text || text == nullptr) {
       return bad_item(at, ": '" + shortened(*type, 64) +
@@ -50,10 +41,10 @@ Result<OrderedJson> item_content(const std::string& where, const OrderedJson* co
 std::string item_reasoning(const OrderedJson& item) {
   std::string text;
   for (const std::string_view name : {"content", "summary"}) {
-    const OrderedJson* const parts = item_member(item, name);
+    const OrderedJson* const parts = find_ordered(item, name);
     if (parts == nullptr || !parts->is_array() || !text.empty()) continue;
     for (const OrderedJson& part : *parts) {
-      if (const std::string* const piece = item_text(part, "text")) text += *piece;
+      if (const std::string* const piece = find_ordered_text(part, "text")) text += *piece;
     }
   }
   return text;
@@ -74,7 +65,7 @@ class ItemReader {
 
  private:
   Result<void> add(const OrderedJson& item) {
-    const std::string* const type = item_text(item, "type");
+    const std::string* const type = find_ordered_text(item, "type");
     if (type == nullptr || *type == "message") return add_message(item);
     if (*type == "function_call") return add_call(item);
     if (*type == "function_call_output") return add_output(item);
@@ -91,14 +82,14 @@ class ItemReader {
   }
 
   Result<void> add_message(const OrderedJson& item) {
-    const std::string* const role = item_text(item, "role");
+    const std::string* const role = find_ordered_text(item, "role");
     if (role == nullptr ||
         (*role != "user" && *role != "assistant" && *role != "system" && *role != "developer")) {
       return bad_item(where_,
                       ": role is unknown; allowed are \"user\", \"assistant\", \"system\" "
                       "and \"developer\"");
     }
-    auto content = item_content(where_ + ".content", item_member(item, "content"));
+    auto content = item_content(where_ + ".content", find_ordered(item, "content"));
     if (!content) return content.error();
     if (*role != "assistant") {
       flush();
@@ -111,9 +102,9 @@ class ItemReader {
   }
 
   Result<void> add_call(const OrderedJson& item) {
-    const std::string* const id = item_text(item, "call_id");
-    const std::string* const name = item_text(item, "name");
-    const std::string* const arguments = item_text(item, "arguments");
+    const std::string* const id = find_ordered_text(item, "call_id");
+    const std::string* const name = find_ordered_text(item, "name");
+    const std::string* const arguments = find_ordered_text(item, "arguments");
     if (id == nullptr || name == nullptr || arguments == nullptr) {
       return bad_item(where_, ": is no call; call_id, name and arguments are needed, as strings");
     }
@@ -125,13 +116,13 @@ class ItemReader {
   }
 
   Result<void> add_output(const OrderedJson& item) {
-    const std::string* const id = item_text(item, "call_id");
+    const std::string* const id = find_ordered_text(item, "call_id");
     if (id == nullptr || !calls_.contains(*id)) {
       return bad_item(where_, ": No tool call found for function call output with call_id " +
                                   (id == nullptr ? "null" : shortened(*id, 64)) +
                                   "; a function_call is needed before it");
     }
-    auto content = item_content(where_ + ".output", item_member(item, "output"));
+    auto content = item_content(where_ + ".output", find_ordered(item, "output"));
     if (!content) return content.error();
     flush();
     out_.push_back({{"role", "tool"}, {"tool_call_id", *id}, {"content", std::move(*content)}});
@@ -169,8 +160,8 @@ Result<OrderedJson> input_items(const OrderedJson& input, const std::string& pre
       return bad_item("input[" + place + "]", ": is no item; an object is needed");
     }
     if (!item.contains("type")) item["type"] = "message";
-    if (item_member(item, "id") == nullptr) item["id"] = prefix + place;
-    const OrderedJson* const content = item_member(item, "content");
+    if (find_ordered(item, "id") == nullptr) item["id"] = prefix + place;
+    const OrderedJson* const content = find_ordered(item, "content");
     if (item["type"] == "message" && content != nullptr && content->is_string()) {
       const bool is_answer = item.contains("role") && item["role"] == "assistant";
       OrderedJson parts = OrderedJson::array();
@@ -188,11 +179,11 @@ Result<OrderedJson> messages_of_items(const std::string& instructions, const Ord
 }
 
 OrderedJson chat_function(const OrderedJson& tool) {
-  const std::string* const type = item_text(tool, "type");
+  const std::string* const type = find_ordered_text(tool, "type");
   if (type == nullptr || *type != "function" || tool.contains("function")) return tool;
   OrderedJson function = OrderedJson::object();
   for (const std::string_view name : {"name", "description", "parameters", "strict"}) {
-    if (const OrderedJson* const value = item_member(tool, name)) function[name] = *value;
+    if (const OrderedJson* const value = find_ordered(tool, name)) function[name] = *value;
   }
   return {{"type", "function"}, {"function", std::move(function)}};
 }
