@@ -191,8 +191,11 @@ void Scheduler::preempt_for(Sequence& claimant, int part) {
     num_blocks += blocks_expected(*next) + next->blocks.num_alone(pool_);
   }
   // Without victims it only waits for others that do not fit: as a claimant it comes first, once
-  // it has waited for long.
-  if (victims.empty() && !FairShares::has_waited_long(claimant, steps_.number())) return;
+  // it has waited for long, and until those have waited for longer.
+  if (victims.empty() && (!FairShares::has_waited_long(claimant, steps_.number()) ||
+                          !line_.may_pass_others(claimant, steps_.number()))) {
+    return;
+  }
   for (Sequence* sequence : victims) {
     preempt(*sequence);
     FairShares::protect(*sequence, steps_.number());

@@ -99,7 +99,8 @@ int WaitingLine::tokens_for(const Sequence& sequence) const {
 
 // Who has chunks enough to fill all places does not keep all of them.
 bool WaitingLine::precedes_others(const Sequence& sequence) const {
-  return sequence.is_returning || (sequence.keeps_place && sequence.account->num_running < part());
+  if (sequence.is_returning) return true;
+  return sequence.keeps_place && sequence.account->num_running < part() && !unserved_waits_long_;
 }
 
 std::vector<Sequence*> WaitingLine::candidates(std::int64_t step) const {
@@ -174,8 +175,13 @@ void WaitingLine::admit_all(Host& host, std::int64_t step) {
       shares_.may_preempt() && shares_.has_crowd(static_cast<int>(running_.size()));
   budget_.set_crowd(has_crowd);
   unserved_clients_waiting_ = false;
+  unserved_waits_long_ = std::ranges::any_of(waiting_, [this, step](const Sequence* s) {
+    return !s->is_returning && waits_long(*s, step);
+  });
   const bool others_first = std::exchange(unserved_came_first_, false);
-  const bool admits_unserved = has_crowd && !has_waited_long_for_blocks(step);
+  const bool admits_unserved =
+      has_crowd && std::ranges::none_of(
+                       waiting_, [this, step](const Sequence* s) { return waits_long(*s, step); });
   if (admits_unserved && !others_first) unserved_came_first_ = admit_unserved_clients(host, step);
   if (may_admit()) admit_in_order(host, step);
   if (admits_unserved && others_first) admit_unserved_clients(host, step);
@@ -183,10 +189,16 @@ void WaitingLine::admit_all(Host& host, std::int64_t step) {
   if (unserved_clients_waiting_ && has_place()) has_refused_ = false;
 }
 
-// Only sequences whose clients run no more than their part count.
-bool WaitingLine::has_waited_long_for_blocks(std::int64_t step) const {
-  return std::ranges::any_of(waiting_, [step, part = part()](const Sequence* s) {
-    return s->is_returning && !s->is_held && has_aged(*s, step) && s->account->num_running <= part;
+// For blocks, while its client has no more than its part, or nothing if it has never run: what came
+// later does not pass it any more.
+bool WaitingLine::waits_long(const Sequence& sequence, std::int64_t step) const {
+  return !sequence.is_held && has_aged(sequence, step) &&
+         sequence.account->num_running <= (sequence.is_returning ? part() : 0);
+}
+
+bool WaitingLine::may_pass_others(const Sequence& sequence, std::int64_t step) const {
+  return std::ranges::none_of(waiting_, [&](const Sequence* s) {
+    return s->waiting_since < sequence.waiting_since && waits_long(*s, step);
   });
 }
 

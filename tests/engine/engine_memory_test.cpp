@@ -156,6 +156,17 @@ class AmpleRuntime : public testing::ScriptedRuntime {
   };
 };
 
+class RuntimeWithoutMemory final : public AmpleRuntime {
+ public:
+  void discard(const std::string&) override { throw std::bad_alloc(); }
+};
+
+TEST(EngineMemory, ARequestGoesWhereItsControllerCannotBeDiscarded) {
+  const auto runtime = std::make_shared<RuntimeWithoutMemory>();
+  { const aici::Instance instance(runtime, "r1"); }
+  EXPECT_EQ(runtime.use_count(), 1);
+}
+
 // Counts the streams that were told to begin, and to end.
 class CountingSink : public EventSink {
  public:

@@ -367,6 +367,43 @@ TEST(Fairness, APreemptedStreamThatDoesNotFitDelaysNoOtherConnection) {
   driver.run();
 }
 
+// A prompt that needs most of the blocks, beside short streams that always find some: others may
+// pass it for 256 steps, and then those that run end. Each short one comes on a connection of its
+// own, or goes on with what its connection's last one generated.
+TEST(Fairness, ShortStreamsWithoutEndDoNotStarveALongPrompt) {
+  constexpr int kNumTokens = 90;
+  constexpr int kStepsMax = 256 + 2 * kNumTokens;
+  for (const bool goes_on : {false, true}) {
+    SchedulerDriver driver(small_agent(24), small_options());
+    std::vector<StreamKey> others;
+    ConnectionId next = 100;
+    const auto refill = [&] {
+      for (StreamKey& key : others) {
+        if (!driver.outcome(key).done) continue;
+        const int first = static_cast<int>(key.connection) % 400;
+        auto prompt = counting(first, 4);
+        if (!goes_on) key.connection = next++;
+        const auto& tokens = driver.outcome(key).tokens;
+        if (goes_on) prompt.insert(prompt.end(), tokens.begin(), tokens.end());
+        key = driver.generate(key.stream + 1, std::move(prompt), kNumTokens, key.connection);
+      }
+    };
+    for (int i = 0; i < 6; ++i) {
+      const ConnectionId connection = next++;
+      others.push_back(driver.generate(1, counting(static_cast<int>(connection) % 400, 4),
+                                       kNumTokens - 15 * i, connection));
+    }
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(driver.step());
+    const StreamKey large = driver.generate(1, counting(500, 230), 5, 1);
+    int num_steps = 0;
+    for (; driver.outcome(large).tokens.empty() && num_steps < 2000; ++num_steps) {
+      refill();
+      ASSERT_TRUE(driver.step());
+    }
+    EXPECT_LE(num_steps, kStepsMax) << "goes on: " << goes_on;
+  }
+}
+
 TEST(Fairness, ALonePromptIsBoundedByWhatTheCallerAllows) {
   SchedulerOptions options = small_options();
   options.batch.max_tokens = 512;

@@ -18,7 +18,7 @@ constexpr microseconds kHealedMax = 120 * kSecond;
 constexpr microseconds kEndMax = 30 * kSecond;
 // Steps of the model in which a stream gets nothing; and a connection, for all of its streams.
 constexpr std::int64_t kStepsMax = 8'000;
-constexpr std::int64_t kStepsOfAllMax = 1'500;
+constexpr std::int64_t kStepsOfAllMax = 1'000;
 constexpr std::size_t kLiveMax = 12;
 constexpr std::size_t kLiveFewMax = 3;  // where there are few places
 

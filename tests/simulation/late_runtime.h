@@ -38,6 +38,10 @@ class LateRuntime final : public testing::ScriptedRuntime {
     const EnoughMemory enough;
     ScriptedRuntime::bind(id, sequence);
   }
+  void discard(const std::string& id) override {
+    const EnoughMemory enough;
+    ScriptedRuntime::discard(id);
+  }
   void advance(Sequence id, aici::Report report, Done<Advance> done) override {
     const EnoughMemory enough;
     ScriptedRuntime::advance(id, std::move(report), std::move(done));

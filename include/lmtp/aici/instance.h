@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -16,7 +17,10 @@ class Instance {
   Instance(std::shared_ptr<Runtime> runtime, std::string request_id)
       : runtime_(std::move(runtime)), request_id_(std::move(request_id)) {}
   ~Instance() {
-    if (runtime_ != nullptr) runtime_->discard(request_id_);
+    try {
+      if (runtime_ != nullptr) runtime_->discard(request_id_);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the runtime keeps it
+    }
   }
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;

@@ -23,10 +23,10 @@ namespace lmtp::scheduler {
 // 2. in a crowd, that is if some client runs more than its part: sequences of clients that run
 //    nothing. They come before the others in every other step at most, and after them in those
 //    between, so that the others have their turn, too. They neither wait for (3) nor for what does
-//    not fit, unless a sequence that ran before has waited long for blocks;
+//    not fit, unless a sequence has waited long for blocks;
 // 3. sequences that return after a preemption or an edit, and follow-ups: prompts that go on with a
 //    stream that ended at most 50 ms before (KeptPlaces), while their client runs less than its
-//    part;
+//    part and none that has not run has waited long for blocks;
 // 4. all others: first the client that was served least, counting what this step gives it. Within a
 //    client its connections take turns, and the one that runs least begins. Within a connection
 //    come sequences that have waited for 256 steps, then the longest cached prefix, then the
@@ -34,7 +34,8 @@ namespace lmtp::scheduler {
 //
 // A sequence that gets no tokens in this step, or that waits for another one's prefix, scores or
 // adapter, is passed over. The first one that does not fit ends the admissions, except those of
-// (2).
+// (2). One waits long for blocks after 256 steps, while its client runs no more than its part, or,
+// if the sequence has never run, nothing.
 //
 // Owner: the Scheduler; its thread. What the constructor is given outlives it; `running` are the
 // running sequences, in the order of their admission. `step` is the number of the last plan.
@@ -103,6 +104,8 @@ class WaitingLine {
   void admit_all(Host& host, std::int64_t step);
   // Something has changed, so that what did not fit may do so now.
   void forget_refusal() { has_refused_ = false; }
+  // Whether none that came before it has waited for 256 steps for blocks.
+  bool may_pass_others(const Sequence& sequence, std::int64_t step) const;
   // Whether step `step` may be planned without looking at what waits.
   bool may_be_passed_over(std::int64_t step) const;
 
@@ -115,7 +118,7 @@ class WaitingLine {
   int part() const { return shares_.part(static_cast<int>(running_.size())); }
   int tokens_for(const Sequence& sequence) const;
   bool precedes_others(const Sequence& sequence) const;
-  bool has_waited_long_for_blocks(std::int64_t step) const;
+  bool waits_long(const Sequence& sequence, std::int64_t step) const;
   Admission admit(Host& host, Sequence& sequence);
   bool admit_unserved_clients(Host& host, std::int64_t step);
   void admit_in_order(Host& host, std::int64_t step);
@@ -134,6 +137,7 @@ class WaitingLine {
   std::size_t next_hint_ = 0;              // index in waiting_ of the next hint to refresh
   bool is_closed_ = false;                 // a sequence was preempted, or did not fit
   bool has_refused_ = false;               // what waits does not fit, and nothing has changed since
+  bool unserved_waits_long_ = false;       // one that has not run, for blocks; in the last one
   bool unserved_came_first_ = false;       // in the last admit_all()
   bool unserved_clients_waiting_ = false;  // for tokens, or for others' prefix
 };
