@@ -231,8 +231,9 @@ std::vector<Request> Engine::Impl::close() {
       });
     } else if (const auto* edit = std::get_if<Backtrack>(&command)) {
       guarded_twice([&] {
-        Error error =
-            stop_at ? shutting_down() : Error{ErrorCode::kInvalid, "its stream has ended"};
+        Error error{ErrorCode::kInvalid, "its stream has ended"};
+        if (stop_at) error = shutting_down();
+        if (std::ranges::count(unanswered, edit->key, &Request::key) > 0) error = device_lost();
         outbox.add(edit->key.connection, edit->sink,
                    EditRefused{edit->key.stream, std::move(error)});
       });

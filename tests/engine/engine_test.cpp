@@ -401,11 +401,16 @@ TEST_P(EngineTest, WithoutItsDeviceItEnds) {
   std::vector<Request> forks;
   forks.push_back(std::move(fork));
   ASSERT_TRUE(engine.instance().submit_forks(forks));
+  for (const StreamId id : {1, 2}) {
+    EXPECT_TRUE(engine.instance().backtrack({{1, id}, 1, {}, sink}));
+  }
   gate.open();
   const std::vector<Request> unanswered = back.get_future().get();
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: an illegal address");
   EXPECT_EQ(sink->wait_done(3).error, "cancelled");
   EXPECT_NE(sink->wait_done(5).error.find("the device was lost"), std::string::npos);
+  EXPECT_EQ(sink->wait_tokens(1, 0).refused, "its stream has ended");
+  EXPECT_TRUE(sink->wait_tokens(2, 0).refused.starts_with("the device was lost")) << "it lives";
   ASSERT_EQ(unanswered.size(), 1U);
   EXPECT_EQ(unanswered[0].key.stream, 2);
   EXPECT_EQ(unanswered[0].prompt, counting(7, 3));

@@ -75,6 +75,9 @@ struct ClientStream {
   Json decision;                                 // of kDecide: the message's own fields
   std::vector<TokenId> forbidden;                // by bad_words; sorted
   std::vector<std::string> choices;              // of a grammar: what the text may be
+  Json chat;                                     // the message's fields in the place of a prompt
+  std::size_t num_chat = 0;                      // tokens of the chat's prompt
+  bool calls = false;                            // the choices are calls, which it must make
   bool is_controlled = false;                    // by the scripts of its samples
   bool has_text = false;
   int num_requests = 0;  // that it is for the server, at most
@@ -103,6 +106,9 @@ struct ClientStream {
 
   // It is answered by one entry, of which the server computes rows.
   bool has_rows() const { return kind == Kind::kCandidates || kind == Kind::kDecide; }
+  int num_generated_max(const Sample& sample) const {
+    return std::min(max_tokens, testing::kFakeContext - sample.num_prompt);
+  }
   bool is_running() const {
     return kind == Kind::kGenerate && has_begun && !cancelled && samples.size() == 1 &&
            !is_controlled;
@@ -146,6 +152,7 @@ class Client {
 
   // requests.cpp
   void generate();
+  std::vector<TokenId> draw_chat(Json& message, ClientStream& stream);
   void run_controller();
   Json draw_script(int num_generated, int num_steps, int depth);
   void score();
@@ -189,6 +196,7 @@ class Client {
   void take_controlled(StreamId id, ClientStream& stream, const Json& entry);
   void begin_sample(ClientStream& stream, const Json& entry);
   std::vector<TokenId> run_script(const ClientStream& stream, const Sample& sample) const;
+  Sample& sample_of(ClientStream& stream, const Json& entry) const;
   void check_entry(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
   void take_decision(const ClientStream& stream, const Json& entry) const;
   void take_candidates(const ClientStream& stream, const Json& entry) const;
@@ -196,9 +204,6 @@ class Client {
   void check_cancelled(const ClientStream& stream, const Json& entry) const;
   void check_token(const ClientStream& stream, Sample& sample, const Json& entry) const;
   void check_end(const ClientStream& stream, const Sample& sample, const Json& entry) const;
-  void check_text(const ClientStream& stream, const Sample& sample, bool is_last) const;
-  void check_choice(const ClientStream& stream, const Sample& sample, const Json& entry) const;
-  std::string bytes_of(const Sample& sample) const;
   TokenId token_after(const ClientStream& stream, Sample& sample, const Json& entry) const;
   double logprob_after(const ClientStream& stream, const std::vector<TokenId>& tokens,
                        TokenId token) const;
@@ -206,6 +211,14 @@ class Client {
   void end_sample(StreamId id, ClientStream& stream, Sample& sample, const Json& entry);
   void end(StreamId id, const Json& entry);
   [[noreturn]] void fail(const std::string& why, const Json& about = {}) const;
+
+  // texts.cpp
+  static std::string calls_text(const Json& entry);
+  void check_text(const ClientStream& stream, const Sample& sample, const Json& entry) const;
+  void check_calls(const ClientStream& stream, const Sample& sample, const std::string& text,
+                   bool is_whole) const;
+  void check_choice(const ClientStream& stream, const Sample& sample, const Json& entry) const;
+  std::string bytes_of(const Sample& sample) const;
 
   World& world_;
   const std::string name_;

@@ -77,6 +77,9 @@ void Client::fork(std::optional<StreamId> of) {
     fork.model = parent.model;
     fork.forbidden = parent.forbidden;
     fork.choices = parent.choices;
+    fork.chat = parent.chat;
+    fork.num_chat = parent.num_chat;
+    fork.calls = parent.calls;
     fork.has_text = parent.has_text;
     fork.max_tokens = parent.max_tokens + num_more;
     if (!parent.notices.empty()) {
@@ -299,6 +302,7 @@ void Client::check_refusal(const ClientStream& stream, const Unanswered& edit,
     if (world_.has_failed(Fault::kLost, stream.sent)) return;
   }
   if (says("has not begun") && !stream.first_come) return;
+  if (says("device was lost") && world_.has_failed(Fault::kLost, stream.sent)) return;
   (void)edit;
   fail("a refusal that nothing has caused", entry);
 }

@@ -114,7 +114,10 @@ void Client::generate() {
   Json message;
   set_common(message, stream);
   std::vector<TokenId> prompt = draw_prompt(300);
-  if (random_.one_in(6)) {  // the context ends it before max_tokens
+  const bool is_chat = world_.features.chats && random_.one_in(3);
+  if (is_chat) {
+    prompt = draw_chat(message, stream);
+  } else if (random_.one_in(6)) {  // the context ends it before max_tokens
     prompt.resize(static_cast<std::size_t>(world_.context_length - random_.between(1, 50)), 1);
   }
   // Where blocks are few, more of those that need more than they began with.
@@ -127,13 +130,15 @@ void Client::generate() {
   stream.samples.assign(static_cast<std::size_t>(num_samples), sample);
   if (!stream.notices.empty()) stream.notices.resize(stream.samples.size());
   stream.seed = static_cast<std::uint64_t>(random_.below(1000));
-  message["prompt"] = prompt_of(prompt);
+  if (!is_chat) message["prompt"] = prompt_of(prompt);
   message["max_tokens"] = stream.max_tokens;
   message["seed"] = stream.seed;
   if (num_samples > 1) message["n"] = num_samples;
-  stream.has_text = world_.features.text && random_.one_in(2);
+  stream.has_text = is_chat || (world_.features.text && random_.one_in(2));
   if (stream.has_text) set_text(message);
-  if (world_.features.grammars && random_.one_in(2)) {
+  if (stream.calls) {
+    // which are its choices
+  } else if (!is_chat && world_.features.grammars && random_.one_in(2)) {
     stream.choices = {"Es war", "Es war einmal", "5 \u20ac",
                       "M\u00e4dchen " + std::to_string(random_.below(9))};
     set_choices(message, stream.choices);
@@ -147,6 +152,52 @@ void Client::generate() {
   if (random_.one_in(2)) message["top_logprobs"] = random_.below(3);
   message["stream_id"] = add(std::move(stream));
   send("GENERATE", message);
+}
+
+// Where it has tools its reply is read. A call that is forced is one of few.
+std::vector<TokenId> Client::draw_chat(Json& message, ClientStream& stream) {
+  std::string prompt;
+  Json messages = Json::array();
+  for (int left = random_.between(1, 3); left > 0; --left) {
+    const std::string content = "Es war " + std::to_string(random_.below(20));
+    messages.push_back({{"role", left % 2 == 0 ? "assistant" : "user"}, {"content", content}});
+    prompt += std::string("[") + (left % 2 == 0 ? "assistant" : "user") + "]" + content + "\n";
+  }
+  stream.chat["messages"] = std::move(messages);
+  if (random_.one_in(2)) {
+    Json tools = Json::array();
+    for (const std::string name : {"go", "go_on"}) {
+      const Json to{{"type", "string"}, {"enum", {"Ulm", "Köln", "Es war"}}};
+      const Json parameters{{"type", "object"}, {"properties", {{"to", to}}}, {"required", {"to"}}};
+      tools.push_back(
+          {{"type", "function"}, {"function", {{"name", name}, {"parameters", parameters}}}});
+      prompt += "(" + name + ")";
+    }
+    stream.chat["tools"] = std::move(tools);
+    stream.chat["parsed"] = true;
+    stream.calls = random_.one_in(2);
+  }
+  if (stream.calls) {
+    const bool names_one = random_.one_in(2);
+    stream.chat["parallel_tool_calls"] = false;
+    stream.chat["tool_choice"] = "required";
+    if (names_one) {
+      stream.chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", "go"}}}};
+    }
+    for (const std::string name : {"go", "go_on"}) {
+      if (names_one && name != "go") continue;
+      for (const std::string to : {"Ulm", "Köln", "Es war"}) {
+        stream.choices.push_back("<tool_call>\n{\"name\": \"" + name +
+                                 "\", \"arguments\": {\"to\": \"" + to + "\"}}\n</tool_call>");
+      }
+    }
+  }
+  message.update(stream.chat);
+  prompt += "[assistant]";
+  std::vector<TokenId> tokens;
+  for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
+  stream.num_chat = tokens.size();
+  return tokens;
 }
 
 // A script of tests/support/scripted_runtime.h, of a sequence that has generated so many tokens.
@@ -307,12 +358,22 @@ void Client::ask_again(StreamId id, ClientStream stream) {
     Sample& sample = stream.samples.front();
     stream.max_tokens -= sample.num_generated();
     sample.num_resumed += sample.num_generated();
+    const auto num_chat = sample.tokens.size() - static_cast<std::size_t>(sample.num_resumed);
+    if (!stream.chat.empty() && num_chat != stream.num_chat) return;  // an edit has cut the chat
     sample.num_prompt = static_cast<int>(sample.tokens.size());
-    message["prompt"] = prompt_of(sample.tokens);
+    if (stream.chat.empty()) {
+      message["prompt"] = prompt_of(sample.tokens);
+    } else {
+      message.update(stream.chat);
+    }
+    if (!stream.chat.empty() && sample.num_resumed > 0) {
+      message["prompt"] =
+          std::vector(sample.tokens.end() - sample.num_resumed, sample.tokens.end());
+    }
     message["resumed"] = sample.num_resumed;
     message["max_tokens"] = stream.max_tokens;
     if (stream.has_text) set_text(message);
-    if (!stream.choices.empty()) set_choices(message, stream.choices);
+    if (!stream.choices.empty() && !stream.calls) set_choices(message, stream.choices);
     if (!stream.forbidden.empty()) message["bad_words"] = words_of(stream.forbidden);
   }
   const Kind kind = stream.kind;

@@ -57,6 +57,21 @@ constexpr std::pair<const char*, bool Features::*> kFeatures[] = {
     {"stops", &Features::stops},
     {"few_places", &Features::few_places},
 };
+// Drawn apart, so that what seeds have found before stays what it was.
+constexpr std::pair<const char*, bool Features::*> kLaterFeatures[] = {
+    {"chats", &Features::chats},
+};
+// Its calls are those of "hermes".
+constexpr const char* kChatTemplate = R"(
+{%- for message in messages %}
+  {{- '[' + message.role + ']' + (message.content or '') + '\n' }}
+  {%- for call in message.tool_calls or [] %}
+    {{- '<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' }}
+    {{- call.function.arguments | tojson + '}\n</tool_call>\n' }}
+  {%- endfor %}
+{%- endfor %}
+{%- for tool in tools or [] %}{{ '(' + tool.function.name + ')' }}{% endfor %}
+{%- if add_generation_prompt %}[assistant]{% endif %})";
 // From the end of all faults on, for whatever runs or waits.
 constexpr microseconds kHealedMax = 600 * kSecond;
 
@@ -64,13 +79,19 @@ constexpr microseconds kHealedMax = 600 * kSecond;
 
 Features::Features(Random& random) {
   for (const auto& [name, feature] : kFeatures) this->*feature = random.one_in(2);
+  Random later = random;
+  for (const auto& [name, feature] : kLaterFeatures) this->*feature = later.one_in(2);
 }
 
 std::string Features::names() const {
   std::string names;
-  for (const auto& [name, feature] : kFeatures) {
-    if (this->*feature) names += (names.empty() ? "" : " ") + std::string(name);
-  }
+  const auto add = [&](const auto& features) {
+    for (const auto& [name, feature] : features) {
+      if (this->*feature) names += (names.empty() ? "" : " ") + std::string(name);
+    }
+  };
+  add(kFeatures);
+  add(kLaterFeatures);
   return names;
 }
 
@@ -225,6 +246,11 @@ Result<registry::ServedModel> World::find_model(const std::string& name) {
       const auto on_problem = [this](const std::string& what) { fail("controllers: " + what); };
       return std::shared_ptr<aici::Runtime>(std::make_shared<LateRuntime>(
           simulator, faults_.bits(), features.late_threads, on_problem));
+    };
+  }
+  if (features.chats) {
+    model.load_chat_template = [](const auto& texts) {
+      return text::ChatTemplate::make({.templates = {{"default", kChatTemplate}}}, texts);
     };
   }
   if (features.score_cache) made.score_cache_bytes = std::int64_t{1} << 18;
