@@ -2,7 +2,6 @@
 // under their usual names. Layout: https://github.com/huggingface/transformers,
 // integrations/mxfp4.py; numbers: OCP Microscaling Formats 1.0.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint_files.h"
+#include "e2m1.h"
 #include "lmtp/model/weights.h"
 #include "quantized_matrix.h"
 #include "source_view.h"
@@ -20,9 +20,6 @@ namespace {
 constexpr std::string_view kBlocks = "_blocks";
 constexpr std::string_view kScales = "_scales";
 constexpr std::int64_t kGroup = 32;  // inputs that share a scale
-// Larger ones make no number of some codes.
-constexpr int kExponentMax = 252;
-constexpr std::array<float, 8> kSizes = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
 
 // The matrices of all experts, one below the other: [experts * outputs, inputs].
 class Fp4Matrices : public CodedMatrix {
@@ -41,21 +38,16 @@ class Fp4Matrices : public CodedMatrix {
   Result<void> rows(std::int64_t first, std::int64_t count, const kernels::CodePiece& to) override {
     const auto num_bytes = static_cast<std::size_t>(count * k_ / 2);
     const auto num_scales = static_cast<std::size_t>(count * k_ / kGroup);
-    // The codes of pairs lie in the upper half of where they go, one a byte.
-    std::uint8_t* const pairs = to.codes + num_bytes;
-    auto read = blocks_.read(static_cast<std::uint64_t>(first * k_ / 2), num_bytes, pairs);
+    auto read =
+        blocks_.read(static_cast<std::uint64_t>(first * k_ / 2), num_bytes, to.codes + num_bytes);
     if (!read.ok()) return read;
-    for (std::size_t i = 0; i < num_bytes; ++i) {
-      const std::uint8_t pair = pairs[i];
-      to.codes[2 * i] = pair & 15U;
-      to.codes[2 * i + 1] = static_cast<std::uint8_t>(pair >> 4);
-    }
+    split_pairs(to.codes, 2 * num_bytes);
     std::vector<std::uint8_t> exponents(num_scales);
     read =
         scales_.read(static_cast<std::uint64_t>(first * k_ / kGroup), num_scales, exponents.data());
     if (!read.ok()) return read;
     for (std::size_t i = 0; i < num_scales; ++i) {
-      if (exponents[i] > kExponentMax) {
+      if (exponents[i] > kE8M0Max) {
         return tensor_error(scales_, "a scale is no finite number, or too large for its codes");
       }
       to.scales[i] = std::ldexp(1.0F, exponents[i] - 127);
@@ -73,8 +65,7 @@ class Fp4Matrices : public CodedMatrix {
       const std::int64_t row_end = std::min((first / k_ + 1) * k_, end);
       for (; first < row_end; ++first, ++to) {
         const auto input = static_cast<std::size_t>(first % k_);
-        const float size = kSizes[codes[input] & 7U] * scales[input / kGroup];
-        *to = codes[input] < 8 ? size : -size;
+        *to = e2m1(codes[input]) * scales[input / kGroup];
       }
     }
     return {};

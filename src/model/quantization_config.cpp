@@ -20,7 +20,8 @@ constexpr const char* kHowToWiden =
     "transformers: model.dequantize(), then model.save_pretrained()";
 constexpr const char* kServed =
     "; served are compressed-tensors (int-quantized, float-quantized, naive-quantized, "
-    "pack-quantized), smooth_quant, fp8, gptq, awq and mxfp4";
+    "pack-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized), modelopt (FP8, NVFP4), "
+    "smooth_quant, fp8, gptq, awq and mxfp4";
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -76,18 +77,20 @@ void read_blocks(Settings& in, ConfigReader& args, const char* key, QuantScheme&
 }
 
 // `weights` of a group of compressed-tensors.
-void read_weights(Settings& in, ConfigReader& args, QuantScheme& scheme) {
+void read_weights(Settings& in, ConfigReader& args, bool is_fp4_format, QuantScheme& scheme) {
   const std::int64_t group_size = args.integer({"group_size"}, 0, -1, kGroupSizeMax);
   scheme.num_bits = static_cast<int>(args.integer({"num_bits"}, 8, 1, 64));
   scheme.symmetric = args.boolean("symmetric", true);
   const std::string type = lower(args.text("type", "int"));
   scheme.is_float = type == "float";
   if ((type != "int" && type != "float") || (scheme.num_bits != 8 && scheme.num_bits != 4) ||
-      (scheme.is_float && scheme.num_bits != 8)) {
+      scheme.is_fp4() != is_fp4_format) {
     return in.refuse("weights of " + std::to_string(scheme.num_bits) + " bits of type '" + type +
-                     "' are not served: int of 4 and 8 bits and float of 8 are");
+                     "' are not served: int of 4 and 8 bits and float of 8 are, and float of 4 in "
+                     "nvfp4-pack-quantized and mxfp4-pack-quantized");
   }
-  const std::string strategy = strategy_name(args, group_size);
+  std::string strategy = strategy_name(args, group_size);
+  if (is_fp4_format && strategy == "tensor_group") strategy = "group";  // NVFP4's
   if (strategy == "tensor") {
     scheme.strategy = QuantStrategy::kTensor;
   } else if (strategy == "channel") {
@@ -119,7 +122,7 @@ void read_activations(Settings& in, ConfigReader& group, QuantScheme& scheme) {
       kernels::is_int4_group(scheme.block_inputs);
   scheme.rounds_activations = is_int && bits == 8 && !scheme.is_float && scheme.symmetric &&
                               (scheme.num_bits == 8 ? by_output : by_group);
-  if (bits != 8) {
+  if (bits != 8 && !scheme.is_fp4()) {
     in.refuse("activations of " + std::to_string(bits) + " bits are not served: 8 are");
   }
 }
@@ -141,17 +144,21 @@ void read_group(Settings& in, const std::string& name, const std::string& format
   QuantScheme scheme;
   scheme.targets = group->texts("targets");
   const std::string own = group->text("format", format);
-  scheme.packed = own == "pack-quantized";
+  const bool is_fp4 = own == "nvfp4-pack-quantized" || own == "mxfp4-pack-quantized";
+  scheme.packed = own == "pack-quantized" || is_fp4;
   if (!scheme.packed && own != "int-quantized" && own != "float-quantized" &&
       own != "naive-quantized") {
     return in.refuse("the format '" + own +
                      "' is not served: int-quantized, float-quantized, "
-                     "naive-quantized and pack-quantized are");
+                     "naive-quantized, pack-quantized, nvfp4-pack-quantized and "
+                     "mxfp4-pack-quantized are");
   }
-  read_weights(in, *weights, scheme);
+  read_weights(in, *weights, is_fp4, scheme);
   read_activations(in, *group, scheme);
   to.ordered = to.ordered || is_ordered(*weights);
-  if (scheme.packed && scheme.is_float) in.refuse("packed weights of type 'float' are not served");
+  if (scheme.packed && scheme.is_float && !is_fp4) {
+    in.refuse("packed weights of type 'float' are not served");
+  }
   to.schemes.push_back(std::move(scheme));
 }
 
@@ -259,6 +266,26 @@ void read_mxfp4(Settings& in, Quantization& to) {
   to.ignored = in.json.texts("modules_to_not_convert");
 }
 
+// NVIDIA's Model Optimizer: what its config_groups say follows from the algorithm.
+void read_model_opt(Settings& in, Quantization& to) {
+  const std::string algorithm = in.json.text("quant_algo", "");
+  if (algorithm != "NVFP4" && algorithm != "FP8") {
+    return in.refuse("the quant_algo '" + algorithm + "' is not served: FP8 and NVFP4 are");
+  }
+  QuantScheme scheme;
+  scheme.is_float = true;
+  scheme.strategy = QuantStrategy::kTensor;
+  if (algorithm == "NVFP4") {
+    scheme.num_bits = 4;
+    scheme.packed = true;
+    scheme.strategy = QuantStrategy::kGroup;
+    scheme.block_inputs = in.json.integer({"group_size"}, 16, 1, kGroupSizeMax);
+  }
+  to.scales_kv_cache = in.json.is_object("kv_cache_scheme");
+  to.schemes.push_back(std::move(scheme));
+  to.ignored = in.json.texts(in.json.is_set("ignore") ? "ignore" : "exclude_modules");
+}
+
 struct Method {
   const char* name;
   QuantMethod method;
@@ -271,11 +298,14 @@ constexpr Method kMethods[] = {
     {"gptq", QuantMethod::kGptq, read_gptq},
     {"awq", QuantMethod::kAwq, read_awq},
     {"mxfp4", QuantMethod::kMxFp4, read_mxfp4},
+    {"modelopt", QuantMethod::kModelOpt, read_model_opt},
+    {"modelopt_fp4", QuantMethod::kModelOpt, read_model_opt},
 };
 
 // compressed-tensors' first releases write no quant_method, and more deeply.
 std::string method_of(ConfigReader& settings) {
-  std::string method = settings.text("quant_method", settings.text("quant_algo", ""));
+  const std::string unnamed = settings.is_set("quant_algo") ? "modelopt" : "";
+  std::string method = settings.text("quant_method", unnamed);
   if (method == "sparseml") return "compressed-tensors";
   if (!method.empty()) return method;
   if (settings.has("load_in_4bit") || settings.has("load_in_8bit")) return "bitsandbytes";
@@ -333,8 +363,8 @@ std::string QuantScheme::text() const {
 
 std::int64_t coded_bytes(const QuantScheme& scheme, std::int64_t num_elements) {
   constexpr std::int64_t kInputsOfOutput = 64;  // at least, where an output has one scale
-  const bool is_fp4 = scheme.is_float && scheme.num_bits == 4;
-  const std::int64_t group_bytes = is_fp4 ? 2 : 8;  // a power of two as bf16, or two floats
+  // A power of two as bf16, a float, or two.
+  const std::int64_t group_bytes = !scheme.is_fp4() ? 8 : scheme.block_inputs == 32 ? 2 : 4;
   const std::int64_t bits = scheme.packed ? scheme.num_bits : 8;
   const std::int64_t group = scheme.block_inputs > 0 ? scheme.block_inputs : kInputsOfOutput;
   return num_elements * bits / 8 + num_elements / group * group_bytes + group_bytes;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint_files.h"
+#include "e2m1.h"
 
 namespace lmtp::model {
 namespace {
@@ -96,13 +97,44 @@ Result<void> QuantizedMatrix::check_shape() {
                                   ", and config.json asks for " + shape_text({n_, k_}));
 }
 
-Result<void> QuantizedMatrix::load_scales() {
-  const kernels::ElementType type = *float_type(scales_.type);
+Result<float> QuantizedMatrix::read_global() const {
+  float global = 1.0F;
+  if (global_.read == nullptr) return global;
+  if (auto read = global_.read(0, sizeof(global), &global); !read.ok()) return read.error();
+  if (std::isfinite(global) && global > 0.0F) return global;
+  return tensor_error(global_, "it is no finite number above 0");
+}
+
+Result<std::vector<float>> QuantizedMatrix::read_scales() const {
   const std::size_t count = count_of(scales_.shape);
-  std::vector<unsigned char> bytes(count * static_cast<std::size_t>(kernels::element_size(type)));
-  if (auto read = scales_.read(0, bytes.size(), bytes.data()); !read.ok()) return read;
   std::vector<float> values(count);
-  kernels::convert_to_f32(bytes.data(), type, static_cast<std::int64_t>(count), values.data());
+  if (const auto type = float_type(scales_.type)) {
+    std::vector<unsigned char> bytes(count *
+                                     static_cast<std::size_t>(kernels::element_size(*type)));
+    if (auto read = scales_.read(0, bytes.size(), bytes.data()); !read.ok()) return read.error();
+    kernels::convert_to_f32(bytes.data(), *type, static_cast<std::int64_t>(count), values.data());
+    return values;
+  }
+  const auto codes = read_all<std::uint8_t>(scales_);
+  if (!codes.ok()) return codes.error();
+  const auto global = read_global();
+  if (!global.ok()) return global.error();
+  const bool is_e8m0 = scales_.type == "U8";
+  if (is_e8m0 && std::ranges::any_of(*codes, [](int code) { return code > kE8M0Max; })) {
+    return tensor_error(scales_, "a scale is no finite number, or too large for its codes");
+  }
+  std::ranges::transform(*codes, values.begin(), [&](std::uint8_t code) {
+    if (is_e8m0) return std::ldexp(1.0F, code - 127);
+    return divides_by_global_ ? e4m3_values()[code] / *global : e4m3_values()[code] * *global;
+  });
+  return values;
+}
+
+Result<void> QuantizedMatrix::load_scales() {
+  auto read = read_scales();
+  if (!read.ok()) return read.error();
+  std::vector<float>& values = *read;
+  const std::size_t count = values.size();
   if (layout_ != Layout::kGptq && layout_ != Layout::kAwq) {
     scale_values_ = std::move(values);
     return {};
@@ -192,7 +224,9 @@ Result<void> QuantizedMatrix::check_scales() {
       return tensor_error(scales_, "a scale of output " + std::to_string(i * outputs_per_scale_) +
                                        " is not a finite number");
     }
-    if (std::find(scales, scales + groups, 0.0F) == scales + groups) continue;
+    // That of an NVFP4 may be too small for its own type.
+    const bool may_be_zero = layout_ == Layout::kPairs;
+    if (may_be_zero || std::find(scales, scales + groups, 0.0F) == scales + groups) continue;
     const std::vector<float> kept(scales, scales + groups);
     // As if all others were 0, and these 1.
     std::transform(kept.begin(), kept.end(), scale_values_.begin() + i * groups,
@@ -247,6 +281,16 @@ Result<void> QuantizedMatrix::read_codes(std::int64_t first, std::int64_t count,
     }
     return {};
   }
+  if (layout_ == Layout::kPairs) {
+    const std::int64_t row_bytes = quotient(k_, 2);
+    for (std::int64_t row = 0; row < count; ++row, to += k_) {
+      auto read = codes_.read(static_cast<std::uint64_t>((first + row) * row_bytes),
+                              static_cast<std::size_t>(row_bytes), to + k_ / 2);
+      if (!read.ok()) return read;
+      split_pairs(to, static_cast<std::size_t>(k_));
+    }
+    return {};
+  }
   if (layout_ != Layout::kWords) {
     std::call_once(words_loaded_, [&] { words_state_ = load_words(); });
     if (!words_state_.ok()) return words_state_;
@@ -279,7 +323,8 @@ std::int64_t QuantizedMatrix::scale_at(std::int64_t row, std::int64_t input) con
 void QuantizedMatrix::widen(std::int64_t row, const std::uint8_t* codes, float* to) const {
   for (std::int64_t input = 0; input < k_; ++input) {
     const auto at = static_cast<std::size_t>(scale_at(row, input));
-    const float code = is_float_ ? e4m3_values()[codes[input]]
+    const float code = is_float_ && num_bits_ == 4 ? e2m1(codes[input])
+                       : is_float_                 ? e4m3_values()[codes[input]]
                        : num_bits_ == 4
                            ? static_cast<float>(codes[input])
                            : static_cast<float>(static_cast<std::int8_t>(codes[input]));
@@ -301,13 +346,18 @@ Result<std::optional<CodedWeight>> QuantizedMatrix::packing() {
   weight.type = !rounds_inputs_  ? kernels::WeightType::kWidened
                 : num_bits_ == 4 ? kernels::WeightType::kInt4
                                  : kernels::WeightType::kInt8;
-  weight.grouping.codes = is_float_        ? kernels::CodeType::kE4M3
-                          : num_bits_ == 4 ? kernels::CodeType::kInt4
-                                           : kernels::CodeType::kInt8;
+  weight.grouping.codes = is_float_ && num_bits_ == 4 ? kernels::CodeType::kE2M1
+                          : is_float_                 ? kernels::CodeType::kE4M3
+                          : num_bits_ == 4            ? kernels::CodeType::kInt4
+                                                      : kernels::CodeType::kInt8;
   const bool is_int4 = weight.type == kernels::WeightType::kInt4;
   weight.grouping.group = has_groups || is_int4 ? group_ : std::max(k_, kernels::kGroupMin);
-  weight.grouping.scales = weight.type == kernels::WeightType::kInt8 ? kernels::ElementType::kF32
-                                                                     : *float_type(scales_.type);
+  // Powers of two are exact in bfloat16.
+  const auto of_fp4 =
+      scales_.type == "U8" ? kernels::ElementType::kBF16 : kernels::ElementType::kF32;
+  weight.grouping.scales = weight.type == kernels::WeightType::kInt8
+                               ? kernels::ElementType::kF32
+                               : float_type(scales_.type).value_or(of_fp4);
   weight.grouping.has_offsets = !zero_values_.empty();
   weight.inputs = inputs_;
   return std::optional<CodedWeight>(weight);

@@ -18,9 +18,9 @@ namespace lmtp::model {
 // "FILE: tensor 'x': ...".
 Error tensor_error(const StoredTensor& tensor, const std::string& what);
 
-// An element is scale * (code - zero point). A code is one byte: 0 to 15 where it has 4 bits, else
-// a signed number or an e4m3. Of an output the inputs of one group share scale and zero point.
-// Any thread; the source must outlive it.
+// An element is scale * (code - zero point). A code is one byte: 0 to 15 where it has 4 bits (a
+// number, or an e2m1), else a signed number or an e4m3. Of an output the inputs of one group share
+// scale and zero point. Any thread; the source must outlive it.
 class QuantizedMatrix : public CodedMatrix {
  public:
   // The matrix [n, k] of `module`. No data are read: the error names a tensor that is missing or of
@@ -44,6 +44,7 @@ class QuantizedMatrix : public CodedMatrix {
  private:
   enum class Layout {
     kBytes,  // weight [n, k]
+    kPairs,  // weight or weight_packed [n, k / 2]: two e2m1 a byte, the lower half first
     kWords,  // weight_packed [n, words]: the codes of an output, lowest bits first
     kGptq,   // qweight [words, n]: of several inputs a word
     kAwq,    // qweight [k, n / 8]: outputs 0 2 4 6 1 3 5 7 a word
@@ -65,6 +66,8 @@ class QuantizedMatrix : public CodedMatrix {
 
   Result<void> load();
   Result<void> load_scales();
+  Result<std::vector<float>> read_scales() const;
+  Result<float> read_global() const;
   Result<void> load_zeros();
   Result<void> load_order();
   Result<void> check_shape();
@@ -87,7 +90,7 @@ class QuantizedMatrix : public CodedMatrix {
   const std::int64_t k_;
   Layout layout_ = Layout::kBytes;
   int num_bits_ = 8;       // of a code in the file
-  bool is_float_ = false;  // e4m3
+  bool is_float_ = false;  // e4m3, e2m1
   bool rounds_inputs_ = false;
   bool is_ordered_ = false;  // config.json says that groups may be in no order
   int base_ = 0;             // the zero point where none is stored
@@ -96,7 +99,9 @@ class QuantizedMatrix : public CodedMatrix {
   std::int64_t outputs_per_scale_ = 1;
   StoredTensor codes_;
   StoredTensor scales_;
-  StoredTensor zeros_;  // without a reader: absent, as the next two
+  StoredTensor global_;            // divides or multiplies all scales; without a reader: 1
+  bool divides_by_global_ = true;  // else it multiplies
+  StoredTensor zeros_;             // without a reader: absent, as the next two
   StoredTensor order_;
   StoredTensor shape_;
 

@@ -27,9 +27,10 @@ const std::vector<Leaves>& known_leaves() {
   static const std::vector<Leaves> leaves = {
       {QuantMethod::kCompressedTensors,
        {".weight_packed", ".weight_scale"},
-       {".weight_shape", ".weight_zero_point", ".weight_g_idx"}},
+       {".weight_shape", ".weight_zero_point", ".weight_g_idx", ".weight_global_scale"}},
       {QuantMethod::kSmoothQuant, {".scale"}, {}},
       {QuantMethod::kFp8, {".weight_scale_inv", ".weight_scale"}, {}},
+      {QuantMethod::kModelOpt, {".weight_scale", ".weight_scale_2"}, {}},
       {QuantMethod::kGptq, {".qweight", ".qzeros", ".scales"}, {".g_idx"}},
       {QuantMethod::kAwq, {".qweight", ".qzeros", ".scales"}, {}},
   };
@@ -38,8 +39,9 @@ const std::vector<Leaves>& known_leaves() {
 
 // Of activations, keys and values, which are rounded by what they are, if at all.
 constexpr std::string_view kOfActivations[] = {
-    ".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
-    ".v_scale",     ".q_scale",          ".k_zero_point", ".v_zero_point"};
+    ".input_scale",  ".input_zero_point",  ".output_scale", ".output_zero_point",
+    ".k_scale",      ".v_scale",           ".q_scale",      ".k_zero_point",
+    ".v_zero_point", ".input_global_scale"};
 
 bool is_float(const std::optional<StoredTensor>& tensor) {
   return tensor.has_value() &&

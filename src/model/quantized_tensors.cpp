@@ -66,18 +66,21 @@ Result<void> QuantizedMatrix::find_tensors(const TensorSource& file,
   if (rounds_inputs_ && scheme.num_bits == 4) group_ = scheme.block_inputs;
   is_ordered_ = quantization.ordered;
   num_bits_ = scheme.packed ? scheme.num_bits : 8;
-  base_ = num_bits_ == 4 ? 8 : 0;
+  base_ = num_bits_ == 4 && !is_float_ ? 8 : 0;
   if (quantization.method == QuantMethod::kGptq || quantization.method == QuantMethod::kAwq) {
     return find_packed_by_columns(file, quantization);
   }
-  layout_ = scheme.packed ? Layout::kWords : Layout::kBytes;
-  auto codes = scheme.packed
+  layout_ = scheme.is_fp4() ? Layout::kPairs : scheme.packed ? Layout::kWords : Layout::kBytes;
+  const bool is_model_opt = quantization.method == QuantMethod::kModelOpt;
+  auto codes = scheme.is_fp4() ? find(file, module_ + (is_model_opt ? ".weight" : ".weight_packed"),
+                                      {"U8"}, {{n_, quotient(k_, 2)}})
+               : scheme.packed
                    ? find(file, module_ + ".weight_packed", {"I32"},
                           {{n_, quotient(k_ * num_bits_, kWordBits)}})
                    : find(file, module_ + ".weight", {is_float_ ? "F8_E4M3" : "I8"}, {{n_, k_}});
   if (!codes.ok()) return codes.error();
   codes_ = std::move(*codes);
-  if (scheme.packed) {
+  if (scheme.packed && !scheme.is_fp4()) {
     auto shape = find(file, module_ + ".weight_shape", {"I64", "I32"}, {{2}});
     if (!shape.ok()) return shape.error();
     shape_ = std::move(*shape);
@@ -109,9 +112,18 @@ Result<void> QuantizedMatrix::find_scales(const TensorSource& file,
       shapes = by_output;
     }
   }
-  auto scales = find(file, name, {"F32", "F16", "BF16"}, shapes);
+  std::vector<std::string> types = {"F32", "F16", "BF16"};
+  if (scheme.is_fp4()) types = {"F8_E4M3", "U8"};  // NVFP4, MXFP4
+  auto scales = find(file, name, types, shapes);
   if (!scales.ok()) return scales.error();
   scales_ = std::move(*scales);
+  if (scales_.type != "F8_E4M3") return {};
+  divides_by_global_ = quantization.method != QuantMethod::kModelOpt;
+  auto global =
+      find(file, module_ + (divides_by_global_ ? ".weight_global_scale" : ".weight_scale_2"),
+           {"F32"}, {{1}, {}, {1, 1}});
+  if (!global.ok()) return global.error();
+  global_ = std::move(*global);
   return {};
 }
 

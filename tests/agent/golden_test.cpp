@@ -194,7 +194,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantizedGoldenTest,
                                            "ct-new-mixed", "ct-new-fp8-dynamic", "ct-new-fp8-block",
                                            "fp8-blocks", "fp8-tensors", "gptq-w4-g32",
                                            "gptq-w4-ordered", "gptq-v2-w8", "awq-w4-g32",
-                                           "smooth-fp8"));
+                                           "smooth-fp8", "ct-new-nvfp4", "ct-new-mxfp4",
+                                           "modelopt-nvfp4", "modelopt-fp8"));
 
 class GgufRanksGoldenTest : public ::testing::TestWithParam<const char*> {};
 

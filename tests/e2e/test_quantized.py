@@ -25,6 +25,7 @@ SERVED = {
     "fp8-tensors": ("fp8", ["fp8"], 0),
     "gptq-w4-g32": ("gptq", ["int4 in groups of 32"], 0),
     "gptq-w4-ordered": ("gptq", ["int4 in groups of 32"], 0),
+    "modelopt-nvfp4": ("modelopt", ["fp4 in groups of 16"], 0),
     "smooth-fp8": ("smooth_quant", ["fp8"], 0),
     "smooth-int8": ("smooth_quant", ["int8"], 0),
 }

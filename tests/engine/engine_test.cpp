@@ -401,9 +401,7 @@ TEST_P(EngineTest, WithoutItsDeviceItEnds) {
   std::vector<Request> forks;
   forks.push_back(std::move(fork));
   ASSERT_TRUE(engine.instance().submit_forks(forks));
-  for (const StreamId id : {1, 2}) {
-    EXPECT_TRUE(engine.instance().backtrack({{1, id}, 1, {}, sink}));
-  }
+  for (StreamId id : {1, 2}) EXPECT_TRUE(engine.instance().backtrack({{1, id}, 1, {}, sink}));
   gate.open();
   const std::vector<Request> unanswered = back.get_future().get();
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: an illegal address");

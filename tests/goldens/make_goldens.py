@@ -22,6 +22,7 @@ import sys
 import numpy as np
 import torch
 import transformers
+import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = pathlib.Path(__file__).parent
@@ -55,9 +56,12 @@ class Reference:
 
     def __init__(self, folder):
         load = AutoModelForCausalLM.from_pretrained
+        # transformers 5 multiplies them by what has no float64.
+        is_5 = transformers.__version__.startswith("5")
+        experts = {"experts_implementation": "eager"} if is_5 else {}
         self.f32, self.f64 = (
             # All of it: transformers 4 leaves the numbers of an xIELU in bfloat16.
-            load(folder, dtype=dtype, attn_implementation="eager").to(dtype).eval()
+            load(folder, dtype=dtype, attn_implementation="eager", **experts).to(dtype).eval()
             for dtype in (torch.float32, torch.float64)
         )
         config = json.loads((folder / "config.json").read_text())

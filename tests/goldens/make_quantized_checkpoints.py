@@ -6,7 +6,8 @@ that a library reads from it. Two environments, in this order:
     make_quantized_checkpoints.py old     transformers 4.57.6, compressed-tensors 0.8.1,
                                           auto_gptq 0.7.1, autoawq 0.2.6
     make_quantized_checkpoints.py new     transformers 5.23.0, compressed-tensors 0.20.0,
-                                          llmcompressor 0.14.0.1, auto_round 0.16.1
+                                          llmcompressor 0.14.0.1, auto_round 0.16.1,
+                                          nvidia-modelopt 0.47.0
 
 (each of them a virtual environment of tools/setup's with these packages, --no-deps, and what they
 import: loguru, psutil, datasets, ...). NAMES behind the environment write those alone.
@@ -50,7 +51,8 @@ def write_golden(folder, matrices, seed):
     tensors = load_file(folder / "model.safetensors")
     floats = (torch.float32, BFLOAT16, FLOAT16)
     kept = {n: t.float() for n, t in tensors.items() if t.dtype in floats}
-    leaves = ("weight_scale", "weight_scale_inv", "input_scale", "scale", "scales")
+    leaves = ("weight_scale", "weight_scale_inv", "weight_global_scale", "weight_scale_2",
+              "input_scale", "scale", "scales")  # fmt: skip
     kept = {n: t for n, t in kept.items() if n.rsplit(".", 1)[-1] not in leaves}
     kept |= {module + ".weight": weight.contiguous() for module, weight in matrices.items()}
     config = json.loads((folder / "config.json").read_text())
@@ -177,7 +179,7 @@ def read_compressed_new(folder):
     matrices = {}
     for module in modules_of(tensors, ".weight_scale"):
         state = {
-            n.removeprefix(module + "."): t.float() if n.endswith("weight_scale") else t
+            n.removeprefix(module + "."): t.float() if t.dtype in (BFLOAT16, FLOAT16) else t
             for n, t in tensors.items()
             if n.startswith(module + ".")
         }
@@ -185,7 +187,14 @@ def read_compressed_new(folder):
             s for s in schemes if (s.weights.num_bits == 4) == ("down_proj" in module)
         ]  # fmt: skip
         compressor = BaseCompressor.get_value_from_registry(scheme.format or config["format"])
-        matrices[module] = compressor.decompress(state, scheme)["weight"].float()
+        matrix = compressor.decompress(state, scheme)["weight"].float()
+        if "weight_global_scale" in state:  # the library rounds products to bfloat16
+            scales = state["weight_scale"].float() / state["weight_global_scale"]
+            exact = formats.nvfp4(state["weight_packed"], scales)
+            is_near = (matrix - exact).abs() <= exact.abs() / 128
+            same(matrix, torch.where(is_near, matrix, exact), module)
+            matrix = exact
+        matrices[module] = matrix
     return matrices
 
 
@@ -259,6 +268,16 @@ CASES = {
         lambda n, m: formats.write_smooth_quant(n, m, "int8"), None),
     "smooth-fp8": ("new", "Llama", FLOAT16, {}, lambda n, m: formats.write_smooth_quant(
         n, m, "float8_e4m3fn"), formats.read_smooth_quant),
+    "ct-new-nvfp4": ("new", "Llama", BFLOAT16, dict(intermediate_size=80),
+        lambda n, m: write_compressed_new(n, m, scheme="NVFP4A16", ignore=["lm_head"]),
+        read_compressed_new),
+    "ct-new-mxfp4": ("new", "Qwen2", BFLOAT16, {}, lambda n, m: write_compressed_new(
+        n, m, scheme="MXFP4", ignore=["lm_head"]), read_compressed_new),
+    "modelopt-nvfp4": ("new", "Qwen3Moe", BFLOAT16, dict(
+        head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48),
+        lambda n, m: formats.write_modelopt(n, m, "NVFP4_DEFAULT_CFG"), formats.read_modelopt),
+    "modelopt-fp8": ("new", "Llama", BFLOAT16, {}, lambda n, m: formats.write_modelopt(
+        n, m, "FP8_DEFAULT_CFG"), formats.read_modelopt),
 }  # fmt: skip
 # Written in the one environment, read in the other.
 READ_LATER = {

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import pathlib
 import sys
+import tempfile
 import types
 
 import torch
@@ -289,3 +290,44 @@ def read_smooth_quant(folder):
         module: tensors[f"{module}.weight"].float() * tensors[f"{module}.scale"]
         for module in modules_of(tensors, ".scale")
     }
+
+
+def nvfp4(codes, scales):
+    """Two codes a byte, the lower half first; a scale for 16 of them."""
+    sizes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    numbers = torch.cat([sizes, -sizes])[torch.stack([codes & 15, codes >> 4], -1).long()]
+    return scales.repeat_interleave(16, 1) * numbers.flatten(1)
+
+
+def write_modelopt(name, model, algorithm):
+    import modelopt.torch.quantization as mtq
+    from modelopt.torch.export import export_hf_checkpoint
+
+    folder = FOLDERS / name
+    with tempfile.TemporaryDirectory() as plain:
+        model.save_pretrained(plain)
+        model = type(model).from_pretrained(plain)
+        mtq.quantize(model, getattr(mtq, algorithm), lambda m: m(torch.arange(1, 90)[None]))
+        export_hf_checkpoint(model, export_dir=folder)
+    (folder / "hf_quant_config.json").unlink()
+    finish(folder)
+
+
+def read_modelopt(folder):
+    from modelopt.torch.quantization.qtensor import NVFP4QTensor
+
+    tensors = load_file(folder / "model.safetensors")
+    matrices = {}
+    for module in modules_of(tensors, ".weight_scale"):
+        codes, scale = tensors[module + ".weight"], tensors[module + ".weight_scale"].float()
+        if codes.dtype != torch.uint8:
+            matrices[module] = codes.float() * scale
+            continue
+        double_scale = tensors[module + ".weight_scale_2"]
+        shape = torch.Size((codes.shape[0], 2 * codes.shape[1]))
+        matrix = NVFP4QTensor(shape, torch.float32, codes).dequantize(
+            scale=scale, double_scale=double_scale, block_sizes={-1: 16}
+        )
+        same(matrix, nvfp4(codes, scale * double_scale), module)
+        matrices[module] = matrix
+    return matrices

@@ -92,10 +92,10 @@ class Folder {
 };
 
 TEST(CodedWeightsTest, NarrowMatricesHaveTheBitsOfWidenedOnes) {
-  for (const char* name :
-       {"awq-w4-g32", "ct-new-fp8-block", "ct-new-fp8-dynamic", "ct-new-mixed", "ct-new-w4-asym",
-        "ct-old-fp8-static", "ct-old-w4-group", "ct-old-w8-naive", "fp8-blocks", "fp8-tensors",
-        "gptq-v2-w8", "gptq-w4-g32", "smooth-fp8"}) {
+  for (const char* name : {"awq-w4-g32", "ct-new-fp8-block", "ct-new-fp8-dynamic", "ct-new-mixed",
+                           "ct-new-mxfp4", "ct-new-nvfp4", "ct-new-w4-asym", "modelopt-fp8",
+                           "ct-old-fp8-static", "ct-old-w4-group", "ct-old-w8-naive", "fp8-blocks",
+                           "fp8-tensors", "gptq-v2-w8", "gptq-w4-g32", "smooth-fp8"}) {
     SCOPED_TRACE(name);
     Folder folder(name);
     for (const WeightStack& stack : stacks_of(folder.config)) {
@@ -175,15 +175,20 @@ TEST(CodedWeightsTest, IntegerProductsHaveTheBitsOfAPlainTwin) {
   }
 }
 
-// Codes and scales have in memory the bytes that they have in the file. Offsets are f32.
+// Codes and scales have in memory the bytes that they have in the file. Offsets and NVFP4's scales,
+// which are products, are f32, MXFP4's bf16.
 TEST(CodedWeightsTest, BytesInMemoryAreThoseOfTheFile) {
   const struct {
     const char* folder;
     double bytes_of_weight;
   } kCases[] = {
-      {"gptq-w4-g32", 0.5 + 2.0 / 32},         {"ct-old-w4-group", 0.5 + (2.0 + 4) / 32},
-      {"ct-new-fp8-dynamic", 1 + 2.0 / 96},    {"ct-old-w8a8", 1},
+      {"gptq-w4-g32", 0.5 + 2.0 / 32},
+      {"ct-old-w4-group", 0.5 + (2.0 + 4) / 32},
+      {"ct-new-fp8-dynamic", 1 + 2.0 / 96},
+      {"ct-old-w8a8", 1},
       {"ct-new-fp8-block", 1 + 2 * 2.0 / 192},
+      {"ct-new-mxfp4", 0.5 + 2.0 / 32},
+      {"ct-new-nvfp4", 0.5 * 96 / 80 + 4.0 / 16},  // filled up
   };
   for (const auto& [name, bytes_of_weight] : kCases) {
     SCOPED_TRACE(name);

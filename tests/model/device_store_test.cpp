@@ -174,8 +174,9 @@ class CodedDeviceStoreTest : public ::testing::Test {
 };
 
 TEST_F(CodedDeviceStoreTest, NarrowMatricesHaveTheBitsOfWidenedOnes) {
-  for (const char* name : {"awq-w4-g32", "ct-new-fp8-block", "ct-new-fp8-dynamic", "ct-new-w4-asym",
-                           "ct-old-w4-group", "ct-old-w8-naive", "gptq-v2-w8", "smooth-fp8"}) {
+  for (const char* name :
+       {"awq-w4-g32", "ct-new-fp8-block", "ct-new-fp8-dynamic", "ct-new-w4-asym", "ct-old-w4-group",
+        "ct-old-w8-naive", "gptq-v2-w8", "smooth-fp8", "ct-new-nvfp4", "modelopt-fp8"}) {
     for (const WeightType type : {WeightType::kBF16, WeightType::kF16}) {
       SCOPED_TRACE(name);
       const auto source = open(name);

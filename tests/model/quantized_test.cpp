@@ -60,6 +60,8 @@ TEST(QuantizationConfigTest, WhatIsServed) {
       {R"({"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": null})",
        "fp8"},
       {R"({"quant_method": "smooth_quant"})", "int8"},
+      {R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})", "fp4 in groups of 16"},
+      {R"({"quant_algo": "FP8"})", "fp8"},
       {R"({"quant_method": "smooth_quant", "quant_dtype": "float8_e4m3fn"})", "fp8"},
       // As old releases of compressed-tensors write it.
       {R"({"quantization_config": {"format": "float-quantized", "config_groups": {"a": {"weights":
@@ -127,7 +129,7 @@ TEST(QuantizationConfigTest, EverythingElseIsRefusedByName) {
       {R"({"quant_method": "exl3"})", "(exl3)"},
       {R"({"quant_method": "quanto"})", "(quanto)"},
       {R"({"quant_method": "torchao"})", "(torchao)"},
-      {R"({"quant_algo": "NVFP4"})", "(NVFP4)"},
+      {R"({"quant_algo": "W4A8_AWQ"})", "'W4A8_AWQ'"},
       {R"({"quant_method": "gptq", "bits": 3})", "3 bits"},
       {R"({"quant_method": "gptq", "bits": 2})", "2 bits"},
       {R"({"quant_method": "gptq", "is_marlin_format": true})", "'marlin'"},
@@ -140,7 +142,7 @@ TEST(QuantizationConfigTest, EverythingElseIsRefusedByName) {
       {R"({"quant_method": "fp8", "weight_block_size": [128, 0]})", "weight_block_size"},
       {R"({"quant_method": "smooth_quant", "quant_dtype": "int4"})", "'int4'"},
       {compressed("marlin-24", plain), "'marlin-24'"},
-      {compressed("nvfp4-pack-quantized", plain), "'nvfp4-pack-quantized'"},
+      {compressed("nvfp4-pack-quantized", plain), "8 bits of type 'int'"},
       {compressed("pack-quantized", R"({"num_bits": 3, "strategy": "channel"})"), "3 bits"},
       {compressed("float-quantized", R"({"num_bits": 4, "type": "float"})"), "'float'"},
       {compressed("int-quantized", R"({"num_bits": 8, "strategy": "tensor_group"})"),
@@ -323,6 +325,65 @@ TEST(QuantizedTest, OtherNumbersThatNoQuantiserWrites) {
     auto gptq = formats()[3].tensors;
     gptq[3].data = bytes_of(std::vector<std::int32_t>(32, group));
     expect_error(error_in(kGptq, gptq), "'m.g_idx': input 0 is in group");
+  }
+}
+
+// NVFP4 and MXFP4 of 8 outputs and 32 inputs, all of them -1: code 10, times a scale.
+struct Fp4 {
+  std::string settings;
+  std::vector<Tensor> tensors;  // the scales second, what they are divided by or multiplied third
+};
+
+std::vector<Fp4> fp4_formats() {
+  const auto compressed = [](const std::string& format, const char* group_size) {
+    return R"({"quant_method": "compressed-tensors", "format": ")" + format +
+           R"(", "config_groups": {"a": {"targets": ["Linear"], "weights": {"num_bits": 4,
+              "type": "float", "group_size": )" +
+           group_size + "}}}}";
+  };
+  const std::string codes(8 * 16, '\xAA');
+  const Tensor scales{"m.weight_scale", "F8_E4M3", {8, 2}, std::string(16, '\x40')};  // 2
+  return {
+      {compressed("nvfp4-pack-quantized", "16"),
+       {{"m.weight_packed", "U8", {8, 16}, codes},
+        scales,
+        {"m.weight_global_scale", "F32", {1}, bytes_of(std::vector{2.0F})}}},
+      {R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})",
+       {{"m.weight", "U8", {8, 16}, codes},
+        scales,
+        {"m.weight_scale_2", "F32", {}, bytes_of(std::vector{0.5F})}}},
+      {compressed("mxfp4-pack-quantized", "32"),
+       {{"m.weight_packed", "U8", {8, 16}, codes},
+        {"m.weight_scale", "U8", {8, 1}, std::string(8, '\x7F')}}},
+  };
+}
+
+TEST(QuantizedTest, Fp4InGroups) {
+  for (const auto& [settings, tensors] : fp4_formats()) {
+    const auto values = numbers(settings, tensors);
+    ASSERT_TRUE(values.ok()) << values.error().message;
+    EXPECT_EQ(*values, std::vector<float>(8 * 32, -1.0F)) << settings;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::string name = "'" + tensors[i].name + "'";
+      auto others = tensors;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+      expect_error(error_in(settings, others), name);
+      others = tensors;
+      others[i].type = "I8";
+      expect_error(error_in(settings, others), i == 2 ? name : name + ": its type is I8");
+    }
+    auto scales = tensors;
+    scales[1].data[3] = static_cast<char>(tensors.size() == 3 ? 0x7F : 0xFD);
+    expect_error(error_in(settings, scales), "'m.weight_scale': a scale ");
+    if (tensors.size() < 3) continue;
+    scales = tensors;
+    scales[1].data[3] = 0;  // too small for its type
+    EXPECT_EQ(error_in(settings, scales), "");
+    for (const float bad : {0.0F, -1.0F, INFINITY, std::nanf("")}) {
+      auto globals = tensors;
+      globals[2].data = bytes_of(std::vector{bad});
+      expect_error(error_in(settings, globals), "it is no finite number above 0");
+    }
   }
 }
 

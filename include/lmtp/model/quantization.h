@@ -15,6 +15,7 @@ enum class QuantMethod {
   kGptq,
   kAwq,
   kMxFp4,
+  kModelOpt,
   kGguf
 };
 
@@ -27,13 +28,14 @@ struct QuantScheme {
   std::vector<std::string> targets;
   int num_bits = 8;       // 4 or 8
   bool is_float = false;  // e4m3 of 8 bits, e2m1 of 4
-  bool packed = false;    // several codes in a word of 32 bits
+  bool packed = false;    // several codes in a word of 32 bits, or two e2m1 in a byte
   bool symmetric = true;  // there are no zero points
   QuantStrategy strategy = QuantStrategy::kChannel;
   std::int64_t block_outputs = 1;   // kBlock
   std::int64_t block_inputs = 0;    // kBlock, kGroup
   bool rounds_activations = false;  // by their row to 8 bits, for integer products
 
+  bool is_fp4() const { return is_float && num_bits == 4; }
   // "int4 in groups of 128".
   std::string text() const;
 };
