@@ -28,6 +28,7 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
                       groups_.layout.num_groups),
       graphs_(*parts_.stream),
       sampling_(*parts_.stream, options.config.vocab_size, options.batch, tile_),
+      pooling_(*parts_.stream, *parts_.model),
       logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {
   stream().backend().reserve(stream(), op_limits(options_, num_blocks));
   cache_ = std::make_unique<model::KvCache>(groups_, num_blocks, stream(), kv_type(options_),
@@ -169,6 +170,7 @@ void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   list_input_records(plan);
   check_tokens(plan);
   list_targets(plan, targets_, step.result);
+  pooling_.prepare(plan, slots_, next_, step.states);
   if (is_decode(plan)) {
     decode(plan);
   } else {
@@ -200,6 +202,7 @@ void BackendAgent::take(int oldest, scheduler::StepResult& result) {
   stream().wait_for(oldest);
   --num_started_;
   read_tokens(step.tokens, step.result);
+  read_states(step.states, step.result);
   slots_.append(step.draws, step.result);
   const Clock::time_point now = Clock::now();
   if (!was_done) step.result.device_wait = now - std::max(step.started, last_finished_);
@@ -301,7 +304,8 @@ void BackendAgent::choose_tokens(std::size_t num_rows) {
 // Of a step with prompts, if it is to be a graph. Its rows of logits must be one tile: hidden_ is
 // not known behind a graph.
 std::optional<StepShape> BackendAgent::shape_of(const model::InputArrays& exact) const {
-  if (!has_graphs() || exact.num_tokens > kGraphTokensMax || std::ssize(targets_) > tile_) {
+  if (!has_graphs() || exact.num_tokens > kGraphTokensMax || std::ssize(targets_) > tile_ ||
+      !pooling_.rows().empty()) {
     return std::nullopt;
   }
   return prompt_shape({.num_rows = static_cast<int>(exact.num_sequences),
@@ -323,10 +327,12 @@ void BackendAgent::compute(const scheduler::StepPlan& plan) {
   if (shape) pad_input(*shape, input_);
   if (sampling_.prepare(plan, slots_, targets_, next_)) resident_batch_.forget_samples();
   list_input_tokens();
-  upload_.begin(Upload::size_of(input_tokens_) + upload_size(input_) + sampling_.rows_size());
+  upload_.begin(Upload::size_of(input_tokens_) + upload_size(input_) + sampling_.rows_size() +
+                Upload::size_of(pooling_.rows()));
   std::int32_t* ids = upload_.add_mutable(input_tokens_);
   model::InputArrays arrays = add_input(input_, upload_);
   sample_rows_ = sampling_.add_rows(upload_);
+  const std::int32_t* state_rows = upload_.add(pooling_.rows());
   upload_.send();
   arrays.ids = ids;
   write_blocks(plan, std::exchange(arrays.copies, nullptr));
@@ -346,6 +352,7 @@ void BackendAgent::compute(const scheduler::StepPlan& plan) {
   }
   const auto work = [&] {
     hidden_ = parts_.model->forward(stream(), arrays, *cache_);
+    if (!pooling_.rows().empty()) pooling_.compute(hidden_, state_rows);
     if (num_logits > 0) write_logits(logit_rows_, num_logits);
   };
   if (shape) {

@@ -25,6 +25,7 @@
 #include "lmtp/scheduler/slot_table.h"
 #include "resident_batch.h"
 #include "staged_memory.h"
+#include "state_pooling.h"
 #include "step_adapters.h"
 #include "step_graphs.h"
 #include "step_sampling.h"
@@ -71,6 +72,7 @@ class BackendAgent : public scheduler::ModelAgent {
   struct Step {
     scheduler::StepResult result;
     PendingTokens tokens;
+    PendingStates states;
     std::vector<std::int32_t> record_of;  // each row's last record; -1: none
     std::vector<scheduler::SlotDraw> draws;
     Clock::time_point started;
@@ -111,6 +113,7 @@ class BackendAgent : public scheduler::ModelAgent {
   ResidentBatch resident_batch_;
   StepGraphs graphs_;
   StepSampling sampling_;
+  StatePooling pooling_;
   const kernels::Memory logits_;  // [tile_, vocab_size] f32
   std::unique_ptr<model::KvCache> cache_;
   std::unique_ptr<model::KvPages> pages_;

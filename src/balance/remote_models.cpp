@@ -22,6 +22,8 @@ const Error kNoControllers{ErrorCode::kInvalid,
 const Error kNoEdits{ErrorCode::kInvalid,
                      "FORK and BACKTRACK: not through a balancer; send a new GENERATE with the "
                      "tokens that it should begin with, or ask a worker itself"};
+const Error kNoEmbeddings{ErrorCode::kInvalid,
+                          "embeddings: not through a balancer; ask a worker itself"};
 const Error kNoAdapters{ErrorCode::kInvalid,
                         "a balancer loads no adapters; ask each of the workers"};
 
@@ -108,6 +110,7 @@ Submission RemoteModels::submit(Request&& request) {
   if (registry::is_any_model(request.model)) request.model = impl_->name_of(request.model);
   const auto submit = [this](Request& checked) -> Submission {
     if (checked.controller != nullptr) return Refusal{kNoControllers};
+    if (checked.kind == RequestKind::kEmbed) return Refusal{kNoEmbeddings};
     if (const auto limits = impl_->pool->limits();
         limits && checked.kind != RequestKind::kAwaitModel) {
       if (const Result<void> ok = engine::check_request(checked, *limits); !ok) {
@@ -158,7 +161,8 @@ std::optional<registry::ReadyModel> RemoteModels::ready_model(const std::string&
   const registry::LoadedTexts& texts = impl_->texts;
   return registry::ReadyModel{impl_->name_of(name), *impl_->pool->limits(), texts.tokenizer,
                               texts.chat_template,  texts.grammars,         texts.controllers,
-                              texts.answer_end_ids, texts.reply_layout,     texts.decisions};
+                              texts.answer_end_ids, texts.reply_layout,     texts.decisions,
+                              texts.embeddings};
 }
 
 std::optional<Result<ModelStatus>> RemoteModels::status(const std::string& /*name*/) const {

@@ -27,9 +27,7 @@ Result<void> check_lengths(const Request& request, const ModelLimits& limits) {
       return Error{ErrorCode::kInvalid, "scored: is empty, at least one token is needed"};
     }
     const std::size_t length = request.prompt.size() + request.scored.size();
-    int most = limits.total_tokens_max();
-    if (limits.max_input_tokens > 0) most = std::min(most, limits.max_input_tokens);
-    if (length <= static_cast<std::size_t>(most)) return {};
+    if (length <= static_cast<std::size_t>(limits.whole_tokens_max())) return {};
     return Error{ErrorCode::kTooLong, "scored: prompt and scored together are " +
                                           std::to_string(length) + " tokens, allowed are at most " +
                                           allowed_length(limits, 0)};
@@ -37,10 +35,12 @@ Result<void> check_lengths(const Request& request, const ModelLimits& limits) {
   if (request.prompt.empty()) {
     return Error{ErrorCode::kInvalid, "prompt: is empty, at least one token is needed"};
   }
-  if (request.prompt.size() <= static_cast<std::size_t>(limits.input_tokens_max())) return {};
+  const bool embeds = request.kind == RequestKind::kEmbed;
+  const int most = embeds ? limits.whole_tokens_max() : limits.input_tokens_max();
+  if (request.prompt.size() <= static_cast<std::size_t>(most)) return {};
   return Error{ErrorCode::kTooLong, "prompt: has " + std::to_string(request.prompt.size()) +
                                         " tokens, allowed are at most " +
-                                        allowed_length(limits, 1)};
+                                        allowed_length(limits, embeds ? 0 : 1)};
 }
 
 Result<void> check_mask(const Request& request, const ModelLimits& limits) {

@@ -101,11 +101,12 @@ void Engine::Impl::queue_events(std::span<scheduler::SchedulerEvent> events,
 
 void Engine::Impl::give_token(Stream& stream, const StreamKey& key, TokenEvent&& token,
                               Clock::time_point now) {
-  if (token.token != kNoToken && stream.record.token(metrics, now)) {
+  const bool gives = token.token != kNoToken || token.embedding != nullptr;
+  if (gives && stream.record.token(metrics, now)) {
     token.num_cached = stream.record.num_cached(token.finish_reason != FinishReason::kNone);
   }
   if (stream.has_gap) return;
-  if (trace.is_on() && token.token != kNoToken) trace.token(stream.trace);
+  if (trace.is_on() && gives) trace.token(stream.trace);
   const FinishReason reason = token.finish_reason;
   outbox.add(key.connection, stream.sink, std::move(token));
   if (reason != FinishReason::kNone) stream.record.finished(metrics, reason);

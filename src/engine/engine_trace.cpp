@@ -60,7 +60,9 @@ StreamTrace EngineTrace::begin(const StreamKey& key, RequestKind kind, int num_p
   Record record = of_stream(stream, Record::Kind::kOpen, "request");
   record.begin = arrival;
   record.text_name = "kind";
-  record.text = kind == RequestKind::kScore ? "score" : "generate";
+  record.text = kind == RequestKind::kScore   ? "score"
+                : kind == RequestKind::kEmbed ? "embed"
+                                              : "generate";
   push(record.with("connection", static_cast<std::int64_t>(key.connection))
            .with("stream", key.stream)
            .with("sample", key.sample)

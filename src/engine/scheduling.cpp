@@ -54,6 +54,8 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelL
     sequence->params.top_logprobs = request.params.top_logprobs;
     sequence->params.logprob_token_ids = std::move(request.params.logprob_token_ids);
     sequence->params.measures = request.params.measures;
+  } else if (request.kind == RequestKind::kEmbed) {
+    sequence->params.pooling = request.params.pooling;
   } else {
     sequence->params = std::move(request.params);
   }

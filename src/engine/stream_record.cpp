@@ -27,7 +27,13 @@ std::string since(Clock::time_point arrival, Clock::time_point event) {
 
 std::string name_of(RequestKind kind) {
   if (kind == RequestKind::kAwaitModel) return "await model";
+  if (kind == RequestKind::kEmbed) return "embed";
   return kind == RequestKind::kScore ? "score" : "generate";
+}
+
+const char* result_of(RequestKind kind) {
+  if (kind == RequestKind::kEmbed) return "embedded ";
+  return kind == RequestKind::kScore ? "scored " : "generated ";
 }
 
 }  // namespace
@@ -79,9 +85,9 @@ void StreamRecord::write_line(std::string_view outcome) const {
   const bool has_route = caller_ != nullptr && !caller_->route.empty();
   line += ": " + (has_route ? caller_->route : name_of(kind_)) + ", prompt " +
           std::to_string(num_prompt_) + " (cached " + std::to_string(num_cached_) + "), " +
-          (kind_ == RequestKind::kScore ? "scored " : "generated ") + std::to_string(num_tokens_) +
-          ", queued " + since(arrival_, admission_) + ", first token " +
-          since(arrival_, first_token_) + ", total " + since(arrival_, Clock::now());
+          result_of(kind_) + std::to_string(num_tokens_) + ", queued " +
+          since(arrival_, admission_) + ", first token " + since(arrival_, first_token_) +
+          ", total " + since(arrival_, Clock::now());
   if (!prompt_.empty()) {
     line += ", ";
     append_json_string(prompt_, line);

@@ -109,6 +109,28 @@ class DecoderLM : public CausalLM {
     workspace_.rewind(mark);
   }
 
+  int state_size() const override { return static_cast<int>(width()); }
+
+  void states(kernels::Stream& stream, kernels::Matrix<const float> hidden,
+              const std::int32_t* rows, kernels::Matrix<float> to) override {
+    const StepContext step{stream, workspace_, communicator_};
+    for (std::int64_t first = 0; first < to.rows; first += BatchLimits::kSequencesMax) {
+      const std::int64_t count =
+          std::min<std::int64_t>(BatchLimits::kSequencesMax, to.rows - first);
+      const std::int64_t mark = workspace_.mark();
+      const auto states = workspace_.take(count, config_.hidden_size);
+      kernels::gather_rows(stream, {.x = hidden, .rows = rows + first, .y = states});
+      const kernels::Matrix<float> part{to.row(first), count, to.columns, to.stride};
+      const bool projects = parts_.project_out.loaded();
+      if (parts_.final_norm.loaded()) parts_.final_norm(stream, states, projects ? states : part);
+      if (projects) parts_.project_out(step, states, part);
+      if (!projects && !parts_.final_norm.loaded()) {
+        kernels::gather_rows(stream, {.x = hidden, .rows = rows + first, .y = part});
+      }
+      workspace_.rewind(mark);
+    }
+  }
+
  private:
   // For rounding every matrix up to whole cache lines.
   static constexpr std::int64_t kSlackFloats = 1024;

@@ -263,10 +263,11 @@ std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
   const auto entry = impl_->ready_entry(name);
   if (entry == nullptr) return std::nullopt;
   const bool is_adapter = find_adapter(entry->adapters, name) != nullptr;
-  return ReadyModel{
-      is_adapter ? name : entry->name, entry->served->limits,      entry->texts->tokenizer,
-      entry->texts->chat_template,     entry->texts->grammars,     entry->texts->controllers,
-      entry->texts->answer_end_ids,    entry->texts->reply_layout, entry->texts->decisions};
+  return ReadyModel{is_adapter ? name : entry->name, entry->served->limits,
+                    entry->texts->tokenizer,         entry->texts->chat_template,
+                    entry->texts->grammars,          entry->texts->controllers,
+                    entry->texts->answer_end_ids,    entry->texts->reply_layout,
+                    entry->texts->decisions,         entry->texts->embeddings};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {

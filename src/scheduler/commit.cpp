@@ -20,6 +20,17 @@ SchedulerEvent error_event(const Sequence& sequence, Error error) {
           StreamError{.stream_id = key.stream, .error = std::move(error), .sample = key.sample}};
 }
 
+SchedulerEvent embedding_event(const Sequence& sequence, Embedding embedding) {
+  if (embedding == nullptr) {
+    return error_event(sequence, {ErrorCode::kInternal, "the model gives no embeddings here"});
+  }
+  TokenEvent event{.stream_id = sequence.key.stream, .token = kNoToken};
+  event.finish_reason = FinishReason::kStop;
+  event.sample = sequence.key.sample;
+  event.embedding = std::move(embedding);
+  return {sequence.key, std::move(event)};
+}
+
 }  // namespace
 
 std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
@@ -62,6 +73,10 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done || sequence.kind == RequestKind::kScore);
+  if (sequence.kind == RequestKind::kEmbed && sequence.num_computed == sequence.length()) {
+    events_.push_back(embedding_event(sequence, std::move(result.embedding)));
+    return finish(sequence);
+  }
   const bool was_withheld = sequence.is_end_withheld;
   if (give_tokens(sequence, row, result.tokens)) {
     if (sequence.kind == RequestKind::kGenerate) line_.keep_place(sequence);

@@ -26,7 +26,7 @@ inline int num_missing(const Sequence& sequence) {
 }
 
 // Leading tokens that may be taken from the prefix cache: not the token before the next one to
-// emit, whose logits must be computed.
+// emit, whose logits must be computed; of an Embed all that its pooling does not read.
 std::size_t num_matchable(const Sequence& sequence);
 
 // The most tokens from num_computed on that one row may have: before min_tokens, where the bias
@@ -35,8 +35,8 @@ int num_alike(const Sequence& sequence, int num_computed);
 
 // Tokens that a sequence may come to have.
 inline int num_tokens_max(const Sequence& sequence) {
-  return sequence.kind == RequestKind::kScore ? sequence.length()
-                                              : sequence.num_prompt + sequence.num_generated_max;
+  return sequence.kind == RequestKind::kGenerate ? sequence.num_prompt + sequence.num_generated_max
+                                                 : sequence.length();
 }
 
 // Whether a waiting sequence has waited so long that it precedes all that came later on its

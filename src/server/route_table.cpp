@@ -63,6 +63,8 @@ constexpr Route kRoutes[] = {
      "DecisionRequest", "Decision", "", "decisions.md#openai"},
     {"POST", "/generative_scoring", kKey, kMessage, openai_generative_scoring, &kOpenAi,
      "GenerativeScoringRequest", "GenerativeScoring", "", "decisions.md#generative_scoring"},
+    {"POST", "/v1/embeddings", kKey, kMessage, openai_embeddings, &kOpenAi,
+     "EmbeddingRequest", "EmbeddingList", "", "http.md#v1embeddings"},
     {"POST", "/detokenize", kKey, kMessage, openai_detokenize, &kOpenAi,
      "DetokenizeRequest", "Detokenized", "", "http.md#openais-api"},
     {"GET", "/v1/models", kKey, 0, openai_models, &kOpenAi,

@@ -164,7 +164,23 @@ class FakeAgent : public scheduler::ModelAgent {
     return logprob(hash, token);
   }
 
+  // Four numbers for each prompt.
+  static Embedding embedding_of(const std::vector<TokenId>& prompt, Pooling pooling) {
+    std::uint64_t hash = kSeed;
+    for (const TokenId token : prompt) hash = mix(hash, token);
+    return embedding_of(hash, pooling);
+  }
+
  private:
+  static Embedding embedding_of(std::uint64_t hash, Pooling pooling) {
+    std::vector<float> numbers;
+    for (TokenId i = 0; i < 4; ++i) {
+      hash = mix(hash, i + 10 * static_cast<TokenId>(pooling));
+      numbers.push_back(static_cast<float>(hash % 1024) / 64.0F - 8.0F);
+    }
+    return std::make_shared<const std::vector<float>>(std::move(numbers));
+  }
+
   static constexpr std::uint64_t kSeed = 0x51ED270B9D4F1C35ULL;
 
   // Of a stream's hashes.
@@ -365,6 +381,9 @@ class FakeAgent : public scheduler::ModelAgent {
       const float lp = logprob(hash, next);
       result.tokens.push_back({next, lp, {}, list(hash, s.params), measure(s.params)});
       if (!scored) result.tokens.back().top_logprobs.push_back({next, lp});
+    }
+    if (s.params.pooling != Pooling::kNone && end == static_cast<int>(s.tokens.size())) {
+      result.embedding = embedding_of(hash, s.params.pooling);
     }
     hashes_.push_back(hash);
     biases_.push_back(s.params.logit_bias);

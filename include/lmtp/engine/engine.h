@@ -37,6 +37,11 @@ struct ModelLimits {
     const int most = total_tokens_max() - 1;
     return max_input_tokens > 0 ? std::min(max_input_tokens, most) : most;
   }
+  // The same where nothing is generated.
+  int whole_tokens_max() const {
+    const int most = total_tokens_max();
+    return max_input_tokens > 0 ? std::min(max_input_tokens, most) : most;
+  }
 };
 
 // REQUIRES of each number what its comment says; Engine's constructor checks it.

@@ -35,6 +35,13 @@ class CausalLM {
   // REQUIRES: to.rows <= BatchLimits::kSequencesMax; hidden is what the last forward returned.
   virtual void logits(kernels::Stream& stream, kernels::Matrix<const float> hidden,
                       const std::int32_t* rows, kernels::Matrix<float> to) = 0;
+
+  // to[i] = what the head reads of hidden's row rows[i]: after the final norm and, where the head
+  // has another width, the projection to it. rows: [to.rows]; to: [to.rows, state_size()] f32.
+  // REQUIRES: as logits(), but for to.rows, which is at most max_tokens.
+  virtual void states(kernels::Stream& stream, kernels::Matrix<const float> hidden,
+                      const std::int32_t* rows, kernels::Matrix<float> to) = 0;
+  virtual int state_size() const = 0;
 };
 
 struct ModelSetup {

@@ -21,6 +21,7 @@ struct LoadedTexts {
   text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
   std::shared_ptr<const text::ReplyLayout> reply_layout = text::no_reply_layout();  // never null
   text::LoadedDecisions decisions = text::default_decisions();
+  text::LoadedEmbeddings embeddings = text::default_embeddings();
   std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
   LoadedControllers controllers = kNoControllers;
   std::vector<TokenId> answer_end_ids;  // as ReadyModel has them

@@ -16,6 +16,7 @@
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/text/chat_template.h"
 #include "lmtp/text/decision_config.h"
+#include "lmtp/text/embedding_config.h"
 #include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::registry {

@@ -72,6 +72,7 @@ struct ReadyModel {
   std::vector<TokenId> answer_end_ids = {};
   std::shared_ptr<const text::ReplyLayout> reply_layout = text::no_reply_layout();  // never null
   text::LoadedDecisions decisions = text::default_decisions();
+  text::LoadedEmbeddings embeddings = text::default_embeddings();
 
   // Has these end what the params are of.
   void end_answers(SamplingParams& params) const {

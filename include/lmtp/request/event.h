@@ -17,6 +17,10 @@ namespace lmtp {
 
 enum class FinishReason { kNone, kStop, kLength };
 
+// [ModelConfig::hidden_size, or what the model projects it to] f32, finite; not normalised. Null:
+// none. Immutable.
+using Embedding = std::shared_ptr<const std::vector<float>>;
+
 inline constexpr TokenId kNoToken = -1;
 
 // One token of one stream. With a finish reason it is the stream's last event.
@@ -39,6 +43,7 @@ struct TokenEvent {
   // One for each of SamplingParams::logprob_token_ids, in their order; null: none are asked for.
   TokenLogprobs listed_logprobs = {};
   Measured measured = {};
+  Embedding embedding = {};  // RequestKind::kEmbed's
 };
 
 // The end of a stream by an error.

@@ -26,9 +26,11 @@ namespace aici {
 class Instance;
 }
 
+// kEmbed: no token is generated. One TokenEvent without a token ends it, with the embedding that
+// params.pooling asks for.
 // kAwaitModel: nothing is computed. Its model is loaded as for the others, LoadingNotices come, and
 // ModelReady or a StreamError ends it: for what has to be done with the model's tokenizer first.
-enum class RequestKind { kGenerate, kScore, kAwaitModel };
+enum class RequestKind { kGenerate, kScore, kEmbed, kAwaitModel };
 
 // A live Generate of the same connection, whose tokens so far another one begins with.
 struct ForkOf {
@@ -49,9 +51,9 @@ struct Request {
   RequestKind kind = RequestKind::kGenerate;
   std::vector<TokenId> prompt;
   std::vector<TokenId> scored;  // Score only
-  SamplingParams params;        // of a Score top_logprobs alone
-  // Score only: it is not the first of several that a client asked for together, and so many of its
-  // prompt's tokens count for the client's key; the others were counted before.
+  SamplingParams params;        // of a Score top_logprobs alone, of an Embed pooling
+  // Score and Embed only: it is not the first of several that a client asked for together, and so
+  // many of its prompt's tokens count for the client's key; the others were counted before.
   std::optional<int> part_tokens = {};
   int num_resumed = 0;         // of the prompt's last tokens, those that count as generated
   bool wants_notices = false;  // StreamNotice

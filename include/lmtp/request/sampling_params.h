@@ -9,6 +9,7 @@
 
 #include "lmtp/base/draw_params.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/pooling.h"
 
 namespace lmtp {
 
@@ -66,6 +67,7 @@ struct SamplingParams : DrawParams {
   // with top_logprobs at most kMaxTopLogprobs. Null: none. Immutable.
   std::shared_ptr<const std::vector<TokenId>> logprob_token_ids;
   Measures measures;
+  Pooling pooling = Pooling::kNone;  // of RequestKind::kEmbed, where it is another one
 
   // Whether the log probabilities that are reported are those of the logits as the model gave them.
   bool reports_raw() const {

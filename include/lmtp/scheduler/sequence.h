@@ -55,7 +55,7 @@ struct Sequence {
   SequenceStatus status = SequenceStatus::kWaiting;
 
   // Generate: prompt, then what was generated or appended. Score: prompt, then what is to be
-  // scored.
+  // scored. Embed: prompt.
   std::vector<TokenId> tokens;
   int num_prompt = 0;  // tokens[0, num_prompt) came as the prompt
 

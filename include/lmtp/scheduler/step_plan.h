@@ -203,6 +203,8 @@ struct RowResult {
   bool held = false;
   // Appended to the token that it drew (NextTokens), by whoever had its mask made.
   std::vector<TokenId> forced = {};
+  // Null unless the row has the last token of a slot whose parameters have a pooling.
+  Embedding embedding = {};
 };
 
 struct StepResult {
@@ -219,6 +221,7 @@ struct StepResult {
       row.skipped = false;
       row.held = false;
       row.forced.clear();
+      row.embedding.reset();
     }
     device_wait = {};
   }

@@ -212,7 +212,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
       std::optional<ScoreOfRow> next = (*held)->next();
       if (!next) return;
       Request request;
-      request.kind = RequestKind::kScore;
+      const bool embeds = next->pooling != Pooling::kNone;
+      request.kind = embeds ? RequestKind::kEmbed : RequestKind::kScore;
       request.model = request_.model;
       request.key = {responder_->id(), static_cast<StreamId>(next->row)};
       request.prompt = std::move(next->prompt);
@@ -220,6 +221,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       request.part_tokens = next->part_tokens;
       request.params.top_logprobs = next->top_logprobs;
       request.params.logprob_token_ids = std::move(next->listed);
+      request.params.pooling = next->pooling;
       if (scores_.size() <= next->row) scores_.resize(next->row + 1);
       Sequence& row = scores_[next->row];
       row.key = request.key;

@@ -1,5 +1,5 @@
-// The SCOREs that one request is made of, where it asks for more than the log probabilities of its
-// prompts.
+// The SCOREs, or embeddings, that one request is made of, where it asks for more than the log
+// probabilities of its prompts.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/pooling.h"
 #include "lmtp/request/event.h"
 
 namespace lmtp::server {
@@ -19,6 +20,7 @@ struct ScoreOfRow {
   std::shared_ptr<const std::vector<TokenId>> listed = {};  // SamplingParams::logprob_token_ids
   int top_logprobs = 0;
   std::optional<int> part_tokens = {};  // Request::part_tokens
+  Pooling pooling = Pooling::kNone;     // another one: an embedding of `prompt`, nothing is scored
 };
 
 // Owner: one request; on its strand.

@@ -23,40 +23,6 @@ Result<PromptInput> prompt_input(const Json& value, const std::string& where) {
   return Error{ErrorCode::kInvalid, where + ids.error().message};
 }
 
-// A string, strings, ids, or arrays of ids.
-Result<std::vector<PromptInput>> read_prompts(const Json* value) {
-  if (value == nullptr) return Error{ErrorCode::kInvalid, "prompt: is missing"};
-  const bool is_list = value->is_array() && !value->empty() && !value->front().is_number();
-  std::vector<PromptInput> prompts;
-  if (!is_list) {
-    auto only = prompt_input(*value, "prompt");
-    if (!only) return only.error();
-    prompts.push_back(std::move(*only));
-    return prompts;
-  }
-  if (value->size() > kSequencesMax) {
-    return Error{ErrorCode::kInvalid, "prompt: has " + std::to_string(value->size()) +
-                                          " prompts; allowed are at most " +
-                                          std::to_string(kSequencesMax)};
-  }
-  for (const Json& item : *value) {
-    auto one = prompt_input(item, "prompt[" + std::to_string(prompts.size()) + "]");
-    if (!one) return one.error();
-    prompts.push_back(std::move(*one));
-  }
-  return prompts;
-}
-
-std::size_t num_prompt_bytes(const std::vector<PromptInput>& prompts) {
-  std::size_t num_bytes = 0;
-  for (const PromptInput& prompt : prompts) {
-    const auto* text = std::get_if<std::string>(&prompt);
-    num_bytes += text != nullptr ? text->size()
-                                 : std::get<std::vector<TokenId>>(prompt).size() * sizeof(TokenId);
-  }
-  return num_bytes;
-}
-
 struct PromptReading {
   bool adds_bos = true;
   std::optional<std::size_t> num_last;  // of each prompt, no more than its last tokens
@@ -94,6 +60,40 @@ void read_completion_logprobs(JsonFields& fields, OpenAiRequest& request) {
 
 }  // namespace
 
+Result<std::vector<PromptInput>> read_inputs(const Json* value, const std::string& field,
+                                             std::size_t num_max) {
+  if (value == nullptr) return Error{ErrorCode::kInvalid, field + ": is missing"};
+  const bool is_list = value->is_array() && !value->empty() && !value->front().is_number();
+  std::vector<PromptInput> inputs;
+  if (!is_list) {
+    auto only = prompt_input(*value, field);
+    if (!only) return only.error();
+    inputs.push_back(std::move(*only));
+    return inputs;
+  }
+  if (value->size() > num_max) {
+    return Error{ErrorCode::kInvalid, field + ": has " + std::to_string(value->size()) + " " +
+                                          field + "s; allowed are at most " +
+                                          std::to_string(num_max)};
+  }
+  for (const Json& item : *value) {
+    auto one = prompt_input(item, field + "[" + std::to_string(inputs.size()) + "]");
+    if (!one) return one.error();
+    inputs.push_back(std::move(*one));
+  }
+  return inputs;
+}
+
+std::size_t num_input_bytes(const std::vector<PromptInput>& inputs) {
+  std::size_t num_bytes = 0;
+  for (const PromptInput& input : inputs) {
+    const auto* text = std::get_if<std::string>(&input);
+    num_bytes += text != nullptr ? text->size()
+                                 : std::get<std::vector<TokenId>>(input).size() * sizeof(TokenId);
+  }
+  return num_bytes;
+}
+
 Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& limits) {
   const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
@@ -111,11 +111,11 @@ Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& 
   PromptReading how;
   how.adds_bos = fields.boolean("add_special_tokens", true);
   how.num_last = fields.whole("truncate_prompt_tokens", 1, kAnyCount);
-  auto prompts = read_prompts(fields.find("prompt"));
+  auto prompts = read_inputs(fields.find("prompt"), "prompt", kSequencesMax);
   generation.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();
   if (!prompts) return prompts.error();
-  generation.num_bytes = num_prompt_bytes(*prompts);
+  generation.num_bytes = num_input_bytes(*prompts);
   const auto inputs = std::make_shared<const std::vector<PromptInput>>(std::move(*prompts));
   generation.make_prompts = [inputs, how](const registry::ReadyModel& model) {
     return encode_prompts(*inputs, how, model);

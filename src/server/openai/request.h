@@ -18,6 +18,11 @@ namespace lmtp::server {
 
 using PromptInput = std::variant<std::string, std::vector<TokenId>>;
 
+// A string, strings, ids, or arrays of ids; null: it is missing, which is an error.
+Result<std::vector<PromptInput>> read_inputs(const Json* value, const std::string& field,
+                                             std::size_t num_max);
+std::size_t num_input_bytes(const std::vector<PromptInput>& inputs);
+
 // What is answered of a generation, and how.
 struct AnswerOptions {
   bool is_chat = false;

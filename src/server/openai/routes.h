@@ -14,6 +14,7 @@ HttpResponse openai_wrong_type();
 Read openai_completions;
 Read openai_chat;
 Read openai_decisions;
+Read openai_embeddings;
 Read openai_generative_scoring;
 Read openai_tokenize;
 Read openai_detokenize;
@@ -135,6 +136,31 @@ Decision
   answers! object[]
   usage! object
   diagnostics object[]
+
+EmbeddingRequest
+  model string
+  input! string|string[]|TokenIds|TokenIds[]
+  encoding_format 'float'|'base64'
+  dimensions 1..
+  prompt_name string
+  truncate_prompt_tokens -1..
+  add_special_tokens boolean
+  cache_salt, user string
+
+EmbeddingList
+  object! 'list'
+  data! EmbeddingItem[]
+  model! string
+  usage! EmbeddingUsage
+
+EmbeddingItem
+  object! 'embedding'
+  index! integer
+  embedding! number[]|string
+
+EmbeddingUsage
+  prompt_tokens!, total_tokens! integer
+  prompt_tokens_details PromptTokensDetails
 
 GenerativeScoringRequest
   model string

@@ -1,0 +1,31 @@
+// Inputs that are embedded, to token ids.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generation/generation.h"
+#include "generation/json_fields.h"
+#include "lmtp/base/result.h"
+#include "request.h"
+
+namespace lmtp::server {
+
+struct EmbeddingReading {
+  bool adds_special_tokens = true;  // to texts
+  // truncate_prompt_tokens: of a longer input the last so many tokens; -1: what the model takes.
+  std::optional<std::int64_t> num_last;
+  std::optional<std::string> prompt_name;  // nothing: the model's default
+};
+
+EmbeddingReading read_embedding_reading(JsonFields& fields);
+
+// Each has at least one token, and no more than the model takes. The errors are about `field`.
+// REQUIRES: model.embeddings. As GenerationRequest::make_prompts.
+Result<Prompts> embedding_prompts(const std::vector<PromptInput>& inputs, const std::string& field,
+                                  const EmbeddingReading& how, const registry::ReadyModel& model);
+
+}  // namespace lmtp::server

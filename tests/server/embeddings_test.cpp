@@ -1,0 +1,174 @@
+// /v1/embeddings over real sockets, against a model whose embeddings are known.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "http_client.h"
+#include "lmtp/base/json.h"
+#include "running_server.h"
+
+namespace lmtp::server {
+namespace {
+
+using lmtp::testing::fake_tokenizer;
+using lmtp::testing::FakeAgent;
+using lmtp::testing::FakeModelOptions;
+using lmtp::testing::http_post;
+using lmtp::testing::HttpClient;
+using lmtp::testing::kFakeContext;
+using lmtp::testing::Running;
+
+struct Embeddings {
+  explicit Embeddings(ServerOptions options = {}) : running({}, std::move(options)) {}
+
+  HttpClient::Answer post(const std::string& body) const {
+    return http_post(running.server.port(), "/v1/embeddings", body,
+                     "Content-Type: application/json\r\n");
+  }
+  Json ask(const std::string& body) const {
+    const HttpClient::Answer answer = post(body);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return *parse_json(answer.body, "answer");
+  }
+  // "STATUS PARAM CODE: MESSAGE" of a refusal.
+  std::string refusal(const std::string& body) const {
+    const HttpClient::Answer answer = post(body);
+    const Json error = parse_json(answer.body, "answer")->value("error", Json::object());
+    return std::to_string(answer.status) + " " + error["param"].dump() + " " +
+           error["code"].dump() + ": " + error.value("message", "");
+  }
+
+  Running running;
+};
+
+std::vector<float> normalized(std::vector<float> numbers) {
+  double sum = 0;
+  for (const float one : numbers) sum += static_cast<double>(one) * static_cast<double>(one);
+  for (float& one : numbers) one = static_cast<float>(static_cast<double>(one) / std::sqrt(sum));
+  return numbers;
+}
+
+std::vector<float> expected(const std::vector<TokenId>& ids, std::size_t dimensions = 4) {
+  std::vector<float> numbers = *FakeAgent::embedding_of(ids, Pooling::kLast);
+  numbers.resize(dimensions);
+  return normalized(numbers);
+}
+
+// Those of one item of an answer's data.
+std::vector<float> numbers(const Json& item) { return item["embedding"].get<std::vector<float>>(); }
+
+std::vector<TokenId> with_bos(const std::string& text) {
+  std::vector<TokenId> ids = *fake_tokenizer().encode(text);
+  ids.insert(ids.begin(), fake_tokenizer().bos_id());
+  return ids;
+}
+
+TEST(Embeddings, OfATextAreThoseOfItsLastTokenAndOfLengthOne) {
+  const Embeddings serving;
+  const Json answer = serving.ask(R"({"input": "abc", "model": "fake", "user": "u"})");
+  EXPECT_EQ(answer["object"], "list");
+  EXPECT_EQ(answer["model"], "fake");
+  ASSERT_EQ(answer["data"].size(), 1U);
+  EXPECT_EQ(answer["data"][0]["object"], "embedding");
+  EXPECT_EQ(answer["data"][0]["index"], 0);
+  EXPECT_EQ(numbers(answer["data"][0]), expected(with_bos("abc")));
+  EXPECT_EQ(answer["usage"], Json({{"prompt_tokens", 4},
+                                   {"total_tokens", 4},
+                                   {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
+  const Json again = serving.ask(R"({"input": "abc"})");
+  EXPECT_EQ(again["data"], answer["data"]);
+  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+}
+
+TEST(Embeddings, InputsAreTextsOrIdsInTheirOrder) {
+  const Embeddings serving;
+  const auto check = [&](const std::string& input,
+                         const std::vector<std::vector<TokenId>>& prompts) {
+    const Json data =
+        serving.ask(R"({"add_special_tokens": false, "input": )" + input + "}")["data"];
+    ASSERT_EQ(data.size(), prompts.size()) << input;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(data[i]["index"], i);
+      ASSERT_EQ(numbers(data[i]), expected(prompts[i])) << i;
+    }
+  };
+  check(R"("abc")", {{97, 98, 99}});
+  check(R"(["abc", "b"])", {{97, 98, 99}, {98}});
+  check("[5, 6, 7]", {{5, 6, 7}});
+  check("[[5, 6, 7], [8], [5, 6, 7]]", {{5, 6, 7}, {8}, {5, 6, 7}});
+  // More than the model takes at a time.
+  std::vector<std::vector<TokenId>> many;
+  for (TokenId id = 0; id < 700; ++id) many.push_back({id % 200, 3});
+  check(Json(many).dump(), many);
+}
+
+TEST(Embeddings, Base64HasTheNumbersAndDimensionsAreTheFirst) {
+  const Embeddings serving;
+  const float first = expected({5, 6}, 1)[0];
+  EXPECT_EQ(std::abs(first), 1.0F);
+  const Json one =
+      serving.ask(R"({"input": [5, 6], "dimensions": 1, "encoding_format": "base64"})")["data"];
+  EXPECT_EQ(one[0]["embedding"], first > 0 ? "AACAPw==" : "AACAvw==");
+  EXPECT_EQ(numbers(serving.ask(R"({"input": [5, 6], "dimensions": 3})")["data"][0]),
+            expected({5, 6}, 3));
+  EXPECT_EQ(serving.refusal(R"({"input": [5, 6], "dimensions": 5})"),
+            "400 \"dimensions\" null: dimensions: is 5; allowed are 1 to 4, which the model's "
+            "embeddings have");
+}
+
+TEST(Embeddings, LongInputsAreRefusedOrTruncated) {
+  const Embeddings serving;
+  std::vector<TokenId> ids(kFakeContext, 7);
+  const auto body = [&](const std::string& more) {
+    return R"({"input": )" + Json(ids).dump() + more + "}";
+  };
+  EXPECT_EQ(serving.ask(body(""))["usage"]["prompt_tokens"], kFakeContext) << "all of the context";
+  ids.insert(ids.begin(), 9);
+  EXPECT_TRUE(serving.refusal(body("")).starts_with("400 \"input\" \"context_length_exceeded\""))
+      << serving.refusal(body(""));
+  const Json whole = serving.ask(body(R"(, "truncate_prompt_tokens": -1)"));
+  EXPECT_EQ(whole["usage"]["prompt_tokens"], kFakeContext);
+  EXPECT_EQ(numbers(serving.ask(body(R"(, "truncate_prompt_tokens": 2)"))["data"][0]),
+            expected({7, 7}));
+}
+
+TEST(Embeddings, WrongFieldsAreNamed) {
+  const Embeddings serving;
+  const auto param = [&](const std::string& body) {
+    const std::string refusal = serving.refusal(body);
+    EXPECT_TRUE(refusal.find("allowed") != std::string::npos ||
+                refusal.find("needed") != std::string::npos ||
+                refusal.find("missing") != std::string::npos)
+        << refusal;
+    return refusal.substr(0, refusal.find('"', 5) + 1);
+  };
+  EXPECT_EQ(param("{}"), "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": {}})"), "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": []})"), "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": [1, "a"]})"), "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": [[1], []]})"), "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": "", "add_special_tokens": false})"), "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": [100000]})"), "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": )" + Json(std::vector<std::string>(2049, "a")).dump() + "}"),
+            "400 \"input\"");
+  EXPECT_EQ(param(R"({"input": "a", "encoding_format": "int8"})"), "400 \"encoding_format\"");
+  EXPECT_EQ(param(R"({"input": "a", "dimensions": 0})"), "400 \"dimensions\"");
+  EXPECT_EQ(param(R"({"input": "a", "prompt_name": "query"})"), "400 \"prompt_name\"");
+  EXPECT_EQ(param(R"({"input": "a", "truncate_prompt_tokens": 0})"),
+            "400 \"truncate_prompt_tokens\"");
+}
+
+// The connection would be closed for what it does not read.
+TEST(Embeddings, AnswersLongerThanTheWriteQueueAreRefused) {
+  ServerOptions options;
+  options.max_write_queue_bytes = 4096;
+  const Embeddings serving(options);
+  const Json ids = std::vector<std::vector<TokenId>>(100, {5, 6});
+  EXPECT_TRUE(serving.refusal(R"({"input": )" + ids.dump() + "}").starts_with("400 \"input\""));
+}
+
+}  // namespace
+}  // namespace lmtp::server
