@@ -219,6 +219,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       request.prompt = std::move(next->prompt);
       request.scored = std::move(next->scored);
       request.part_tokens = next->part_tokens;
+      request.cache_salt = request_.cache_salt;
       request.params.top_logprobs = next->top_logprobs;
       request.params.logprob_token_ids = std::move(next->listed);
       request.params.pooling = next->pooling;
