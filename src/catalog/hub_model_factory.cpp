@@ -204,6 +204,10 @@ void add_texts(const ModelSource& source, const ModelOptions& options,
     auto loaded = text::read_decision_config(source.folder, decisions, std::move(tokenizer));
     return loaded ? std::move(loaded) : shown(loaded.error());
   };
+  served.load_embeddings = [source, shown]() -> text::LoadedEmbeddings {
+    auto loaded = text::read_embedding_config(source.folder);
+    return loaded ? std::move(loaded) : shown(loaded.error());
+  };
 }
 
 // A KV cache that does not even serve streams of so many tokens (or of the whole context, where
@@ -326,6 +330,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source,
   served.names.insert(served.names.end(), source.names.begin(), source.names.end());
   served.limits.vocab_size = config->vocab_size;
   served.limits.eos_ids = config->eos_ids;
+  served.limits.generates = config->has_head;
   served.limits.max_input_tokens = options_.max_input_tokens;
   // What all running streams may come to have bounds each of them.
   served.limits.max_total_tokens =

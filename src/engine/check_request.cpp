@@ -10,6 +10,10 @@
 namespace lmtp::engine {
 namespace {
 
+const Error kNoHead{ErrorCode::kInvalid,
+                    "model: was saved without an output head, so it generates and scores nothing; "
+                    "allowed are /v1/embeddings and /rerank"};
+
 // "256 (the context)", "255 (one less than the context)". `reserved`: tokens that must be left for
 // what is generated.
 std::string allowed_length(const ModelLimits& limits, int reserved) {
@@ -106,6 +110,7 @@ Result<void> check_adapter(const Adapter& adapter, int num_blocks, const KvLayou
 // Lengths first: what is too long costs no look at its ids.
 Result<void> check_request(const Request& request, const ModelLimits& limits) {
   if (request.kind == RequestKind::kAwaitModel) return {};
+  if (!limits.generates && request.kind != RequestKind::kEmbed) return kNoHead;
   if (request.fork != nullptr) return check_bias(request.fork->changes.values, limits);
   if (Result<void> ok = check_lengths(request, limits); !ok) return ok;
   if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;

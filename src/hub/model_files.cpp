@@ -28,6 +28,7 @@ constexpr std::string_view kTiktoken = ".tiktoken";  // "qwen.tiktoken"
 constexpr int kTiktokenFilesMax = 4;
 constexpr std::string_view kTemplates = "additional_chat_templates/";
 constexpr int kTemplatesMax = 16;
+constexpr int kModulesMax = 16;
 
 // In the loader's order of preference.
 struct WeightForm {
@@ -119,6 +120,17 @@ bool is_plain_file_name(std::string_view name) {
   return is_safe_path(name) && name.find('/') == std::string_view::npos && name.front() != '.';
 }
 
+// sentence-transformers' files, its modules' "1_Pooling/config.json" among them.
+bool is_of_embeddings(std::string_view file) {
+  if (file == "modules.json" || file == "config_sentence_transformers.json" ||
+      file == "sentence_bert_config.json") {
+    return true;
+  }
+  const std::size_t slash = file.find('/');
+  return slash != std::string_view::npos && file.substr(slash) == "/config.json" && slash > 2 &&
+         file[0] >= '0' && file[0] <= '9' && file[1] == '_';
+}
+
 }  // namespace
 
 bool Listing::has(std::string_view file) const {
@@ -169,6 +181,11 @@ std::vector<std::string> small_files(const Listing& listing, Purpose purpose) {
   for (const std::string& file : listing.files) {
     if (!file.ends_with(kTiktoken) || !is_plain_file_name(file)) continue;
     if (++num_tiktoken <= kTiktokenFilesMax) files.push_back(file);
+  }
+  int num_modules = 0;
+  for (const std::string& file : listing.files) {
+    if (purpose != Purpose::kServe || !is_of_embeddings(file)) continue;
+    if (++num_modules <= kModulesMax) files.push_back(file);
   }
   int num_templates = 0;
   for (const std::string& file : listing.files) {

@@ -65,13 +65,34 @@ void check_settings(ConfigReader& json, const Architecture& architecture) {
 
 }  // namespace
 
+bool is_body(std::string_view name, const Architecture& architecture) {
+  for (const char* const known : {architecture.architecture, architecture.other_architecture}) {
+    std::string_view stem = known == nullptr ? std::string_view() : known;
+    for (const std::string_view head : {"ForCausalLM", "LMHeadModel"}) {
+      if (!stem.ends_with(head)) continue;
+      stem.remove_suffix(head.size());
+      const std::string body(stem);
+      if (name == body + "Model" || name == body + "TextModel") return true;
+    }
+  }
+  return false;
+}
+
 void check_supported(ConfigReader& json, const Architecture& architecture) {
   for (const std::string& name : json.texts("architectures")) {
     const char* const other = architecture.other_architecture;
+    if (is_body(name, architecture)) {
+      json.note("'" + name + "' has no output head: it gives embeddings, and generates nothing");
+      continue;
+    }
     if (!same_name(name, architecture.architecture) && (other == nullptr || name != other)) {
-      json.refuse_unless_forced("architectures: '" + name + "' is not the language model of '" +
-                                architecture.model_type + "', which is " +
-                                architecture.architecture);
+      const bool classifies = name.ends_with("Classification");
+      json.refuse_unless_forced(
+          "architectures: '" + name + "' is not the language model of '" + architecture.model_type +
+          "', which is " + architecture.architecture +
+          (classifies ? "; a classifier's head is not computed here: for /rerank serve the "
+                        "language model that it was made of, or an embedding model"
+                      : ""));
       break;
     }
   }

@@ -224,6 +224,7 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
     const auto classes = json.texts("architectures");
     config.architecture = classes.empty() ? "" : classes.front();
     check_supported(json, **architecture);
+    config.has_head = !is_body(config.architecture, **architecture);
   } else {
     json.refuse(architecture.error().message);
     return *json.error();
@@ -236,6 +237,7 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
   if (config.architecture.empty()) config.architecture = (*architecture)->architecture;
   ConfigReader& own = text.has_value() ? *text : json;
   (*architecture)->read_config(own, config);
+  if (!config.has_head) config.tied_embeddings = true;
   set_eos_ids(json.has("eos_token_id") ? json : own, config);
   if (config.head_dim > kernels::kHeadDimMax) {
     json.refuse("the heads have " + std::to_string(config.head_dim) + " dimensions; allowed are " +
@@ -281,9 +283,11 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
   const bool outer_ties =
       !config->outer_model_type.empty() && json->boolean("tie_word_embeddings", true);
   if (json->error().has_value()) return *json->error();
-  config->settles_head =
-      !options.tie_embeddings.has_value() && (config->tied_embeddings || outer_ties);
-  config->tied_embeddings = options.tie_embeddings.value_or(config->tied_embeddings);
+  config->settles_head = config->has_head && !options.tie_embeddings.has_value() &&
+                         (config->tied_embeddings || outer_ties);
+  if (config->has_head) {
+    config->tied_embeddings = options.tie_embeddings.value_or(config->tied_embeddings);
+  }
   const std::string generation_path = folder + "/generation_config.json";
   std::error_code code;
   if (std::filesystem::exists(generation_path, code)) {

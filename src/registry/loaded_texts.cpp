@@ -55,6 +55,13 @@ LoadedTexts load_texts(const ServedModel& served, constraint::CompilerOptions op
                    " answers no decisions: " + texts.decisions.error().message);
     }
   }
+  if (served.load_embeddings) {
+    texts.embeddings = guarded([&] { return served.load_embeddings(); });
+    if (!texts.embeddings) {
+      log::warning(quoted_name(served.description.name) +
+                   " gives no embeddings: " + texts.embeddings.error().message);
+    }
+  }
   if (texts.tokenizer) {
     const engine::ModelLimits& limits = served.limits;
     texts.answer_end_ids = text::answer_end_ids(**texts.tokenizer, texts.chat_template);

@@ -65,6 +65,10 @@ constexpr Route kRoutes[] = {
      "GenerativeScoringRequest", "GenerativeScoring", "", "decisions.md#generative_scoring"},
     {"POST", "/v1/embeddings", kKey, kMessage, openai_embeddings, &kOpenAi,
      "EmbeddingRequest", "EmbeddingList", "", "http.md#v1embeddings"},
+    {"POST", "/v1/rerank", kKey, kMessage, openai_rerank, &kOpenAi,
+     "RerankRequest", "Reranked", "", "http.md#v1rerank"},
+    {"POST", "/rerank", kKey, kMessage, openai_rerank, &kOpenAi,
+     "RerankRequest", "Reranked", "", "http.md#v1rerank"},
     {"POST", "/detokenize", kKey, kMessage, openai_detokenize, &kOpenAi,
      "DetokenizeRequest", "Detokenized", "", "http.md#openais-api"},
     {"GET", "/v1/models", kKey, 0, openai_models, &kOpenAi,
@@ -128,7 +132,7 @@ constexpr std::pair<std::string_view, ErrorBody> kErrorBodies[] = {
     {"/v1/messages", anthropic_refusal_json}, {"/v1/", openai_refusal_json},
     {"/generate", tgi_refusal_json},          {"/tokenize", tgi_refusal_json},
     {"/chat_tokenize", tgi_refusal_json},     {"/info", tgi_refusal_json},
-    {"/invocations", tgi_refusal_json},
+    {"/invocations", tgi_refusal_json},       {"/rerank", openai_refusal_json},
 };
 
 HttpHandler handler_of(Handle* handle, ServerContext& context) {

@@ -171,7 +171,7 @@ Result<void> read_tokenizer_config(const Json& root, FolderConfig& out) {
   take_class(text_or(root, "tokenizer_class", ""), out);
   out.from_v5 = find_json(root, "backend") != nullptr;  // 4.57 knows no such key
   out.add_bos = find_json_bool(root, "add_bos_token");
-  out.has_add_eos = find_json_bool(root, "add_eos_token").has_value();
+  out.add_eos = find_json_bool(root, "add_eos_token");
   out.add_prefix_space = find_json_bool(root, "add_prefix_space");
   out.add_prefix_space_is_null =
       root.contains("add_prefix_space") && root["add_prefix_space"].is_null();

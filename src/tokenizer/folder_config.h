@@ -30,7 +30,7 @@ struct FolderConfig {
   // transformers 5 wrote tokenizer_config.json: its rules apply instead of those of 4.57.
   bool from_v5 = false;
   std::optional<bool> add_bos;
-  bool has_add_eos = false;  // whether add_eos_token is set
+  std::optional<bool> add_eos;
   std::optional<bool> add_prefix_space;
   bool add_prefix_space_is_null = false;  // as opposed to missing
   std::optional<bool> legacy;

@@ -295,7 +295,7 @@ Result<void> read_decoder_part(const object& part, std::vector<DecoderStep>& ste
 
 // TemplateProcessing's {"id": ..., "ids": [...]} of the special token `name`.
 void append_template_ids(const object& part, std::string_view name,
-                         std::vector<PrefixToken>& prefix) {
+                         std::vector<TemplateToken>& to) {
   object tokens;
   if (part["special_tokens"].get_object().get(tokens) != simdjson::SUCCESS) return;
   for (const auto [key, value] : tokens) {
@@ -304,34 +304,44 @@ void append_template_ids(const object& part, std::string_view name,
     for (const element id : ids) {
       std::int64_t number = -1;
       if (id.get_int64().get(number) == simdjson::SUCCESS) {
-        prefix.push_back({std::string(name), number});
+        to.push_back({std::string(name), number});
       }
     }
   }
 }
 
-void append_prefix(const object& part, std::vector<PrefixToken>& prefix) {
+// "cls" and "sep" of Roberta's and Bert's: ["<s>", 0].
+void append_pair(const object& part, std::string_view key, std::vector<TemplateToken>& to) {
+  array pair;
+  std::string_view content;
+  std::int64_t id = -1;
+  if (part[key].get_array().get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
+      pair.at(0).get_string().get(content) != simdjson::SUCCESS ||
+      pair.at(1).get_int64().get(id) != simdjson::SUCCESS) {
+    return;
+  }
+  to.push_back({std::string(content), id});
+}
+
+void append_template(const object& part, TemplateTokens& to) {
   const std::string_view type = type_of(part);
   if (type == "RobertaProcessing" || type == "BertProcessing") {
-    array pair;
-    std::string_view content;
-    if (part["cls"].get_array().get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
-        pair.at(0).get_string().get(content) == simdjson::SUCCESS) {
-      std::int64_t id = -1;
-      if (pair.at(1).get_int64().get(id) == simdjson::SUCCESS) {
-        prefix.push_back({std::string(content), id});
-      }
-    }
+    append_pair(part, "cls", to.prefix);
+    append_pair(part, "sep", to.suffix);
     return;
   }
   array single;
   if (type != "TemplateProcessing" || part["single"].get_array().get(single) != simdjson::SUCCESS) {
     return;
   }
+  bool is_behind = false;  // the text
   for (const element item : single) {
     std::string_view name;
-    if (item["SpecialToken"]["id"].get_string().get(name) != simdjson::SUCCESS) return;
-    append_template_ids(part, name, prefix);
+    if (item["SpecialToken"]["id"].get_string().get(name) != simdjson::SUCCESS) {
+      is_behind = true;
+    } else {
+      append_template_ids(part, name, is_behind ? to.suffix : to.prefix);
+    }
   }
 }
 
@@ -390,17 +400,16 @@ Result<std::vector<DecoderStep>> read_decoder(const object& root) {
   return steps;
 }
 
-std::vector<PrefixToken> read_prefix(const object& root) {
-  std::vector<PrefixToken> prefix;
+TemplateTokens read_template(const object& root) {
+  TemplateTokens tokens;
   const auto part = part_of(root, "post_processor");
-  if (!part || !*part) return prefix;
-  // Tokens behind a text, and unknown post-processors, are ignored.
+  if (!part || !*part) return tokens;
+  // Unknown post-processors are ignored.
   const auto read = for_each_part(**part, "processors", [&](const object& each) -> Result<void> {
-    append_prefix(each, prefix);
+    append_template(each, tokens);
     return {};
   });
-  if (!read) prefix.clear();
-  return prefix;
+  return read ? tokens : TemplateTokens();
 }
 
 }  // namespace lmtp::tokenizer

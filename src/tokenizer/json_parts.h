@@ -35,13 +35,17 @@ Result<PreTokenizerParts> read_pre_tokenizer(const simdjson::dom::object& root);
 // If the file has none, a space goes between two tokens.
 Result<std::vector<DecoderStep>> read_decoder(const simdjson::dom::object& root);
 
-// The special tokens that the post-processor puts in front of a single text, with their ids if it
-// gives them (else -1).
-struct PrefixToken {
+// The special tokens that the post-processor puts in front of a single text, and after it, with
+// their ids if it gives them (else -1).
+struct TemplateToken {
   std::string content;
   std::int64_t id = -1;
 };
-std::vector<PrefixToken> read_prefix(const simdjson::dom::object& root);
+struct TemplateTokens {
+  std::vector<TemplateToken> prefix;
+  std::vector<TemplateToken> suffix;
+};
+TemplateTokens read_template(const simdjson::dom::object& root);
 
 // The step that puts a space in front of a text, as ByteLevel's add_prefix_space does.
 PreTokenizerStep prefix_space_step();

@@ -29,6 +29,7 @@ struct TokenizerParts {
   Decoder decoder;
   AddedVocabulary added;
   std::vector<TokenId> prefix;  // what the post-processor puts in front of a text
+  std::vector<TokenId> suffix;  // and after it
   TokenId bos_id = -1;
   TokenId eos_id = -1;
 };
@@ -48,6 +49,7 @@ class PipelineTokenizer final : public Tokenizer {
   TokenId bos_id() const override { return parts_.bos_id; }
   TokenId eos_id() const override { return parts_.eos_id; }
   bool adds_bos() const override;
+  std::vector<TokenId> suffix() const override { return parts_.suffix; }
   std::size_t spaces_dropped_max() const override { return parts_.decoder.spaces_dropped_max(); }
 
  private:

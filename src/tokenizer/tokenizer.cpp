@@ -70,10 +70,12 @@ Result<TokenizerParts> read_parts(const std::string& folder, const FolderConfig&
 void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, TokenizerParts& parts) {
   const auto set = [&](bool adds) {
     parts.prefix.clear();
+    parts.suffix.clear();
     if (adds && parts.bos_id >= 0) parts.prefix.push_back(parts.bos_id);
+    if (config.add_eos.value_or(false) && parts.eos_id >= 0) parts.suffix = {parts.eos_id};
   };
   if (config.from_v5) {  // the post-processor decides, unless the files set add_bos or add_eos
-    if (config.add_bos || config.has_add_eos) set(config.add_bos.value_or(false));
+    if (config.add_bos || config.add_eos) set(config.add_bos.value_or(false));
     return;
   }
   for (const BosRule& rule : kBosRules) {

@@ -237,10 +237,14 @@ Result<TokenizerParts> read_root(const object& root, const FolderConfig& config)
   const auto added = read_added_tokens(root);
   if (!added) return added.error();
   parts.added.add(*added, *parts.model);
-  for (const PrefixToken& token : read_prefix(root)) {
-    const TokenId known = parts.added.find(token.content, *parts.model);
+  const auto id_of = [&](const TemplateToken& token) {
     const bool good = token.id >= 0 && token.id <= kTokenIdMax;
-    parts.prefix.push_back(good ? static_cast<TokenId>(token.id) : known);
+    return good ? static_cast<TokenId>(token.id) : parts.added.find(token.content, *parts.model);
+  };
+  const TemplateTokens around = read_template(root);
+  for (const TemplateToken& token : around.prefix) parts.prefix.push_back(id_of(token));
+  for (const TemplateToken& token : around.suffix) {
+    if (const TokenId id = id_of(token); id >= 0) parts.suffix.push_back(id);
   }
   return parts;
 }

@@ -44,6 +44,8 @@ BODIES = {
     "/v1/chat/completions": [CHAT | RANKED] + CHATS + [chat | STREAM for chat in CHATS],
     "/v1/responses": RESPONSES + [body | {"stream": True} for body in RESPONSES],
     "/v1/embeddings": [{"input": "Once"}],
+    "/v1/rerank": [{"query": "Once", "documents": ["a"]}],
+    "/rerank": [{"query": "Once", "documents": ["a"]}],
     "/v1/messages": [MESSAGES, MESSAGES | {"stream": True}],
     "/v1/messages/count_tokens": [CHAT],
     "/": [WHOLE, INPUTS | {"stream": True}],

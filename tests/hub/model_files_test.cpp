@@ -71,6 +71,20 @@ TEST(ChooseFiles, ByPurpose) {
             (Names{"config.json", "tokenizer.json", "tokenizer.model", "generation_config.json"}));
 }
 
+TEST(ChooseFiles, WhatSaysHowEmbeddingsAreMade) {
+  const Names modules = {"modules.json", "config_sentence_transformers.json",
+                         "sentence_bert_config.json", "1_Pooling/config.json"};
+  Listing listing{kCommit, modules};
+  for (const char* other :
+       {"onnx/config.json", "1_Pooling/pytorch_model.bin", "1_/a/config.json"}) {
+    listing.files.emplace_back(other);
+  }
+  EXPECT_EQ(small_files(listing, Purpose::kServe), modules);
+  EXPECT_EQ(small_files(listing, Purpose::kTokenizer), Names());
+  for (int i = 0; i < 30; ++i) listing.files.push_back("2_" + std::to_string(i) + "/config.json");
+  EXPECT_EQ(small_files(listing, Purpose::kServe).size(), 16U) << "a list has an end";
+}
+
 TEST(ChooseFiles, AllThatTokenizersAreMadeOf) {
   const Names rare = {"chat_template.jinja", "tekken.json", "spiece.model", "a.tiktoken"};
   Listing listing{kCommit, rare};

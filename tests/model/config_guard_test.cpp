@@ -28,7 +28,7 @@ TEST(ConfigGuardTest, AnotherClassThanTheLanguageModelIsRefused) {
   expect_needs_force(
       R"({"model_type": "qwen2", "architectures": ["Qwen2ForSequenceClassification"]})",
       {"'Qwen2ForSequenceClassification'", "Qwen2ForCausalLM"});
-  expect_needs_force(R"({"model_type": "gpt2", "architectures": ["GPT2Model"]})",
+  expect_needs_force(R"({"model_type": "gpt2", "architectures": ["GPT2DoubleHeadsModel"]})",
                      {"GPT2LMHeadModel"});
   for (const char* right : {R"(["LlamaForCausalLM"])", R"(["LLaMAForCausalLM"])", "[]", "null"}) {
     const auto config =
@@ -38,6 +38,28 @@ TEST(ConfigGuardTest, AnotherClassThanTheLanguageModelIsRefused) {
   }
   EXPECT_EQ(read(R"({"model_type": "llama", "architectures": []})")->architecture,
             "LlamaForCausalLM");
+}
+
+TEST(ConfigGuardTest, TheClassWithoutAHeadHasNone) {
+  for (const char* config : {R"({"model_type": "qwen3", "architectures": ["Qwen3Model"]})",
+                             R"({"model_type": "gpt2", "architectures": ["GPT2Model"]})",
+                             R"({"model_type": "gemma3_text", "architectures": ["Gemma3TextModel"],
+                                 "tie_word_embeddings": false})"}) {
+    const auto read_one = read(config);
+    ASSERT_TRUE(read_one.ok()) << read_one.error().message;
+    EXPECT_FALSE(read_one->has_head);
+    EXPECT_TRUE(read_one->tied_embeddings && !read_one->settles_head);
+    EXPECT_NE(read_one->notes.at(0).find("has no output head"), std::string::npos);
+  }
+  EXPECT_TRUE(read(R"({"model_type": "qwen3"})")->has_head);
+}
+
+TEST(ConfigGuardTest, EncodersAreNamedWithTheRemedy) {
+  const auto config =
+      read(R"({"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"]})");
+  ASSERT_FALSE(config.ok());
+  EXPECT_NE(config.error().message.find("is an encoder"), std::string::npos);
+  EXPECT_NE(config.error().message.find("text-embeddings-inference"), std::string::npos);
 }
 
 TEST(ConfigGuardTest, QuantisedWeightsAreNamedWithTheRemedy) {

@@ -22,20 +22,21 @@ using lmtp::testing::kFakeContext;
 using lmtp::testing::Running;
 
 struct Embeddings {
-  explicit Embeddings(ServerOptions options = {}) : running({}, std::move(options)) {}
+  explicit Embeddings(FakeModelOptions model = {}, ServerOptions options = {})
+      : running(std::move(model), std::move(options)) {}
 
-  HttpClient::Answer post(const std::string& body) const {
-    return http_post(running.server.port(), "/v1/embeddings", body,
-                     "Content-Type: application/json\r\n");
+  HttpClient::Answer post(const std::string& body,
+                          const std::string& path = "/v1/embeddings") const {
+    return http_post(running.server.port(), path, body, "Content-Type: application/json\r\n");
   }
-  Json ask(const std::string& body) const {
-    const HttpClient::Answer answer = post(body);
+  Json ask(const std::string& body, const std::string& path = "/v1/embeddings") const {
+    const HttpClient::Answer answer = post(body, path);
     EXPECT_EQ(answer.status, 200) << answer.body;
     return *parse_json(answer.body, "answer");
   }
   // "STATUS PARAM CODE: MESSAGE" of a refusal.
-  std::string refusal(const std::string& body) const {
-    const HttpClient::Answer answer = post(body);
+  std::string refusal(const std::string& body, const std::string& path = "/v1/embeddings") const {
+    const HttpClient::Answer answer = post(body, path);
     const Json error = parse_json(answer.body, "answer")->value("error", Json::object());
     return std::to_string(answer.status) + " " + error["param"].dump() + " " +
            error["code"].dump() + ": " + error.value("message", "");
@@ -81,6 +82,17 @@ TEST(Embeddings, OfATextAreThoseOfItsLastTokenAndOfLengthOne) {
   const Json again = serving.ask(R"({"input": "abc"})");
   EXPECT_EQ(again["data"], answer["data"]);
   EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+}
+
+TEST(Embeddings, AnotherSaltFindsNothingInTheCache) {
+  const Embeddings serving;
+  const auto num_cached = [&](const std::string& salt) {
+    const Json answer = serving.ask(R"({"input": "abc", "cache_salt": ")" + salt + "\"}");
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(num_cached("a"), 0);
+  EXPECT_EQ(num_cached("b"), 0);
+  EXPECT_EQ(num_cached("a"), 3);
 }
 
 TEST(Embeddings, InputsAreTextsOrIdsInTheirOrder) {
@@ -161,11 +173,119 @@ TEST(Embeddings, WrongFieldsAreNamed) {
             "400 \"truncate_prompt_tokens\"");
 }
 
+TEST(Embeddings, AreWhatTheModelsFolderSays) {
+  FakeModelOptions model;
+  model.embeddings = {.pooling = Pooling::kMean,
+                      .normalizes = false,
+                      .is_trained = true,
+                      .max_tokens = 3,
+                      .prompts = {{"query", "q:"}, {"plain", ""}},
+                      .default_prompt = "query"};
+  const Embeddings serving(model);
+  const auto check = [&](const std::string& more, const std::vector<TokenId>& ids) {
+    const Json data =
+        serving.ask(R"({"add_special_tokens": false, "input": "a")" + more + "}")["data"];
+    EXPECT_EQ(numbers(data[0]), *FakeAgent::embedding_of(ids, Pooling::kMean)) << more;
+  };
+  check("", {'q', ':', 'a'});
+  check(R"(, "prompt_name": "query")", {'q', ':', 'a'});
+  check(R"(, "prompt_name": "plain")", {'a'});
+  EXPECT_EQ(serving.refusal(R"({"input": "a", "prompt_name": "code"})"),
+            "400 \"prompt_name\" null: prompt_name: this model has no such prompt; allowed are "
+            "plain, query");
+  EXPECT_TRUE(serving.refusal(R"({"input": [1, 2, 3, 4]})")
+                  .starts_with("400 \"input\" \"context_length_exceeded\""));
+}
+
+TEST(Embeddings, AModelWithoutAHeadGeneratesNothing) {
+  FakeModelOptions model;
+  model.generates = false;
+  const Embeddings serving(model);
+  serving.ask(R"({"input": "a"})");
+  EXPECT_TRUE(serving.refusal(R"({"prompt": "a"})", "/v1/completions")
+                  .starts_with("400 \"model\" null: model: was saved without an output head"));
+}
+
+TEST(Embeddings, DocumentsAreRankedByTheirCosine) {
+  const Embeddings serving;
+  const auto score = [](const std::string& document) {
+    const std::vector<float> a = expected(with_bos("query"));
+    const std::vector<float> b = expected(with_bos(document));
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
+    return sum;
+  };
+  const std::vector<std::string> documents = {"a", "bc", "def", "a"};
+  const Json answer = serving.ask(
+      R"({"query": "query", "documents": ["a", {"text": "bc"}, "def", "a"]})", "/v1/rerank");
+  ASSERT_EQ(answer["results"].size(), 4U);
+  double last = 2;
+  for (const Json& result : answer["results"]) {
+    const std::string& document = documents.at(result["index"].get<std::size_t>());
+    EXPECT_EQ(result["document"]["text"], document);
+    EXPECT_NEAR(result["relevance_score"].get<double>(), score(document), 1e-6);
+    EXPECT_LE(result["relevance_score"].get<double>(), last);
+    last = result["relevance_score"].get<double>();
+  }
+  EXPECT_EQ(answer["usage"]["total_tokens"], 6 + 2 + 3 + 4 + 2);
+  const Json best = serving.ask(
+      R"({"query": "query", "documents": ["a", "bc"], "top_n": 1, "return_documents": false})",
+      "/rerank")["results"];
+  ASSERT_EQ(best.size(), 1U);
+  EXPECT_FALSE(best[0].contains("document"));
+}
+
+TEST(Embeddings, AJudgesDocumentsAreRankedByItsYes) {
+  FakeModelOptions model;
+  model.embeddings.judge = {.yes = 'y', .no = 'n'};
+  model.context_length = 2048;
+  model.agent.num_blocks = 256;
+  const Embeddings serving(model);
+  const auto score = [](const std::string& document) {
+    const std::vector<TokenId> prompt = *fake_tokenizer().encode(
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query "
+        "and the Instruct provided. Note that the answer can only be \"yes\" or \"no\"."
+        "<|im_end|>\n<|im_start|>user\n<Instruct>: i\n<Query>: q\n<Document>: " +
+        document + "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    const double yes = std::exp(static_cast<double>(FakeAgent::logprob_after(prompt, 'y')));
+    const double no = std::exp(static_cast<double>(FakeAgent::logprob_after(prompt, 'n')));
+    return yes / (yes + no);
+  };
+  const std::vector<std::string> documents = {"a", "bc", "def"};
+  const Json results =
+      serving.ask(R"({"query": "q", "instruction": "i", "documents": ["a", "bc", "def"]})",
+                  "/rerank")["results"];
+  ASSERT_EQ(results.size(), 3U);
+  for (const Json& result : results) {
+    const std::string& document = documents.at(result["index"].get<std::size_t>());
+    EXPECT_NEAR(result["relevance_score"].get<double>(), score(document), 1e-6) << document;
+  }
+  EXPECT_GE(results[0]["relevance_score"], results[1]["relevance_score"]);
+}
+
+TEST(Embeddings, WrongRankingsAreNamed) {
+  const Embeddings serving;
+  const auto param = [&](const std::string& body) {
+    const std::string refusal = serving.refusal(body, "/rerank");
+    EXPECT_TRUE(refusal.find("allowed") != std::string::npos ||
+                refusal.find("needed") != std::string::npos)
+        << refusal;
+    return refusal.substr(0, refusal.find('"', 5) + 1);
+  };
+  EXPECT_EQ(param(R"({"documents": ["a"]})"), "400 \"query\"");
+  EXPECT_EQ(param(R"({"query": "a"})"), "400 \"documents\"");
+  EXPECT_EQ(param(R"({"query": "a", "documents": []})"), "400 \"documents\"");
+  EXPECT_EQ(param(R"({"query": "a", "documents": [{}]})"), "400 \"documents\"");
+  EXPECT_EQ(param(R"({"query": "a", "documents": ["a"], "top_n": -1})"), "400 \"top_n\"");
+  const std::string much(kFakeContext, 'a');
+  EXPECT_EQ(param(R"({"query": "a", "documents": [")" + much + R"("]})"), "400 \"documents\"");
+}
+
 // The connection would be closed for what it does not read.
 TEST(Embeddings, AnswersLongerThanTheWriteQueueAreRefused) {
   ServerOptions options;
   options.max_write_queue_bytes = 4096;
-  const Embeddings serving(options);
+  const Embeddings serving({}, options);
   const Json ids = std::vector<std::vector<TokenId>>(100, {5, 6});
   EXPECT_TRUE(serving.refusal(R"({"input": )" + ids.dump() + "}").starts_with("400 \"input\""));
 }

@@ -29,7 +29,9 @@ struct FakeModelOptions {
   std::shared_future<void> load_gate;
   std::function<registry::LoadedTokenizer()> load_tokenizer;  // empty: a FakeTokenizer
   registry::LoadControllers load_controllers;                 // empty: none are run
-  std::vector<std::string> notes;                             // in what MODEL_INFO answers
+  text::EmbeddingConfig embeddings;
+  bool generates = true;           // ModelLimits'
+  std::vector<std::string> notes;  // in what MODEL_INFO answers
 };
 
 // Has streams of kEndless tokens.
@@ -57,6 +59,10 @@ inline registry::ServedModel make_fake_model(const std::string& name,
   if (options.agent.eos_id >= 0) model.limits.eos_ids = {options.agent.eos_id};
   if (options.load_tokenizer) model.load_tokenizer = options.load_tokenizer;
   model.load_controllers = options.load_controllers;
+  model.limits.generates = options.generates;
+  model.load_embeddings = [made = options.embeddings]() -> text::LoadedEmbeddings {
+    return std::make_shared<const text::EmbeddingConfig>(made);
+  };
   model.description.notes = options.notes;
   model.load = [options](std::int64_t, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {

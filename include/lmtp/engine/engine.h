@@ -28,6 +28,7 @@ struct ModelLimits {
   // What the operator allows of that; 0: all.
   int max_input_tokens = 0;  // of a prompt; of a Score with what is scored
   int max_total_tokens = 0;  // prompt + generated tokens
+  bool generates = true;     // false: the model has no output head, and gives embeddings alone
 
   // Of one stream.
   int total_tokens_max() const {

@@ -103,6 +103,9 @@ struct ModelConfig {
   ExpertsConfig experts;
   float norm_epsilon = 0.0F;
   bool tied_embeddings = true;  // the output head is the token embedding
+  // False: the folder was saved as the class without it (Qwen3Model). Then tied_embeddings, and
+  // nothing is to be generated.
+  bool has_head = true;
   // settle_head() decides that: config.json, or that of the larger model around this one, ties it.
   bool settles_head = false;
   int embedding_size = 0;              // of a token, where not hidden_size; 0: hidden_size

@@ -26,8 +26,10 @@ class MeteredSink final : public EventSink {
 
   void deliver(std::span<StreamEvent> events) override {
     const auto num_ends = static_cast<int>(std::ranges::count_if(events, is_last));
-    const auto num_tokens = std::ranges::count_if(
-        events, [](const StreamEvent& event) { return std::holds_alternative<TokenEvent>(event); });
+    const auto num_tokens = std::ranges::count_if(events, [](const StreamEvent& event) {
+      const auto* token = std::get_if<TokenEvent>(&event);
+      return token != nullptr && token->embedding == nullptr;
+    });
     // First, so that a client that has seen the end may begin the next stream.
     if (num_ends != 0) account_->ended(num_ends);
     try {

@@ -100,6 +100,8 @@ struct ServedModel {
   // How it is asked for decisions; empty: by the defaults. As well.
   std::function<text::LoadedDecisions(std::shared_ptr<const tokenizer::Tokenizer>)> load_decisions =
       {};
+  // How it makes embeddings; empty: by the defaults. Any thread, beside load().
+  std::function<text::LoadedEmbeddings()> load_embeddings = {};
   // How it writes calls: a name as text::find_reply_layout takes it; empty: by its template.
   std::string tool_call_format = {};
   // What runs its controllers, over its tokenizer; empty: none are run. As well.

@@ -66,6 +66,9 @@ class Tokenizer {
   // Whether the tokenizer's files put BOS in front of a text, as add_special_tokens=True does.
   virtual bool adds_bos() const = 0;
 
+  // What they put after a text then, as those of embedding models do.
+  virtual std::vector<TokenId> suffix() const { return {}; }
+
   // The most spaces that decode() removes from the beginning of a text.
   virtual std::size_t spaces_dropped_max() const = 0;
 };

@@ -26,12 +26,28 @@ class DescribingSource : public TensorSource {
 
 }  // namespace
 
+// Embedding models, rerankers and classifiers are made of these.
+constexpr std::string_view kEncoders[] = {
+    "albert",     "bert",        "camembert",        "deberta", "deberta-v2",
+    "distilbert", "electra",     "eurobert",         "ernie",   "gte",
+    "ibert",      "jina_bert",   "longformer",       "luke",    "modernbert",
+    "mpnet",      "new",         "nomic_bert",       "roberta", "t5",
+    "xlm",        "xlm-roberta", "xlm-roberta-flash"};
+constexpr const char* kNoEncoders =
+    "those are not computed here; give an embedding model that is made of a decoder "
+    "(Qwen3-Embedding, e5-mistral), or serve this one with text-embeddings-inference or infinity";
+
 Result<const Architecture*> find_architecture(const std::string& model_type) {
   std::string known;
   for (const Architecture* architecture : kArchitectures) {
     if (model_type == architecture->model_type) return architecture;
     known += known.empty() ? "" : ", ";
     known += architecture->model_type;
+  }
+  if (std::ranges::find(kEncoders, model_type) != std::end(kEncoders)) {
+    return Error{ErrorCode::kInvalid,
+                 "model_type '" + model_type +
+                     "' is an encoder, in which tokens see later ones: " + kNoEncoders};
   }
   return Error{ErrorCode::kInvalid,
                "model_type '" + model_type + "' is not supported; supported are: " + known};

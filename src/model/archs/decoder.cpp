@@ -344,7 +344,7 @@ std::unique_ptr<CausalLM> make_decoder(const ModelConfig& config, WeightLoader& 
         form.heads, [&](const std::string& name) { return in.find_prefix(name + ".weight", ""); });
     const std::string& head = found == form.heads.end() ? form.heads.front() : *found;
     parts.head = load_embedding(in, head, config.vocab_size, width, form.has_head_bias);
-  } else if (form.has_head_bias) {
+  } else if (form.has_head_bias && config.has_head) {
     in.find_prefix(form.heads.front() + ".bias", "");
     parts.head = load_tied_head(in, form.heads.front(), config.vocab_size, parts.token_embedding);
   }

@@ -13,6 +13,7 @@
 #include "generation/encode_text.h"
 #include "generation/fresh.h"
 #include "generation/json_fields.h"
+#include "generation/label_rows.h"
 #include "generation/prompts_answer.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/json_writer.h"
@@ -34,69 +35,8 @@ struct ItemScoring {
   bool adds_bos = true;
 };
 
-// What is scored: the items as token ids, before the query or after it.
-struct ItemPrompts {
-  std::vector<TokenId> query;
-  Prompts items;
-};
-
-// The labels' log probabilities after the query with each of its items.
-class ItemRows final : public ScoreRows {
- public:
-  ItemRows(ItemPrompts prompts, const ItemScoring& scoring)
-      : prompts_(std::move(prompts)),
-        applies_softmax_(scoring.applies_softmax),
-        item_first_(scoring.item_first) {
-    listed_ = std::make_shared<const std::vector<TokenId>>(scoring.labels);
-    scores_.resize(prompts_.items.size(), std::nan(""));
-    for (std::size_t row = scores_.size(); row > 0; --row) left_.push_back(row - 1);
-  }
-
-  std::optional<ScoreOfRow> next() override {
-    if (left_.empty()) return std::nullopt;
-    ScoreOfRow score{.row = left_.back()};
-    left_.pop_back();
-    const std::vector<TokenId>& item = prompts_.items[score.row];
-    score.prompt = item_first_ ? item : prompts_.query;
-    const std::vector<TokenId>& second = item_first_ ? prompts_.query : item;
-    score.prompt.insert(score.prompt.end(), second.begin(), second.end());
-    score.scored = {listed_->front()};
-    score.listed = listed_;
-    if (score.row > 0) {
-      score.part_tokens = static_cast<int>(item_first_ ? score.prompt.size() : item.size());
-    }
-    return score;
-  }
-  void give_back(std::size_t row) override { left_.push_back(row); }
-  // Where a worker does not say what was asked for it stays no number.
-  void read(std::size_t row, const TokenEvent& event) override {
-    const auto& listed = event.listed_logprobs;
-    if (listed == nullptr || listed->size() != listed_->size()) return;
-    double sum = 0;
-    for (const TokenLogprob& label : *listed) sum += std::exp(label.logprob);
-    scores_[row] = std::exp(static_cast<double>(listed->front().logprob));
-    if (applies_softmax_ && sum > 0) scores_[row] /= sum;
-  }
-  void end(std::size_t /*row*/) override {}
-
-  const std::vector<double>& scores() const { return scores_; }
-  std::size_t num_tokens() const {
-    std::size_t num_tokens = prompts_.items.size() * prompts_.query.size();
-    for (const auto& item : prompts_.items) num_tokens += item.size();
-    return num_tokens;
-  }
-
- private:
-  const ItemPrompts prompts_;
-  const bool applies_softmax_;
-  const bool item_first_;
-  std::shared_ptr<const std::vector<TokenId>> listed_;
-  std::vector<double> scores_;
-  std::vector<std::size_t> left_;  // the next one is the last
-};
-
-Result<std::vector<TokenId>> input_ids(const PromptInput& input, const char* field, bool adds_bos,
-                                       const registry::ReadyModel& model) {
+Result<std::vector<TokenId>> item_ids(const PromptInput& input, const char* field, bool adds_bos,
+                                      const registry::ReadyModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
     for (const TokenId id : *ids) {
       if (id >= model.limits.vocab_size) {
@@ -117,12 +57,12 @@ Result<ItemPrompts> item_prompts(const ItemScoring& scoring, const registry::Rea
                    "label_token_ids: " + beyond_vocabulary(id, model.limits.vocab_size)};
     }
   }
-  auto query = input_ids(scoring.query, "query", scoring.adds_bos, model);
+  auto query = item_ids(scoring.query, "query", scoring.adds_bos, model);
   if (!query) return query.error();
-  ItemPrompts prompts{.query = std::move(*query), .items = {}};
+  ItemPrompts prompts{.query = std::move(*query), .items = {}, .item_first = scoring.item_first};
   const auto most = static_cast<std::size_t>(model.limits.total_tokens_max() - 1);
   for (const PromptInput& item : scoring.items) {
-    auto ids = input_ids(item, "items", false, model);
+    auto ids = item_ids(item, "items", false, model);
     if (!ids) return ids.error();
     const std::size_t num_tokens = prompts.query.size() + ids->size();
     if (num_tokens == 0 || num_tokens > most) {
@@ -181,7 +121,7 @@ Result<ItemScoring> read_scoring(JsonFields& fields) {
   return scoring;
 }
 
-std::string scores_body(const ItemRows& rows, const std::string& model) {
+std::string scores_body(const LabelRows& rows, const std::string& model) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("id", fresh_id("generative-scoring-")).field("object", "list");
@@ -217,13 +157,14 @@ Then openai_generative_scoring(ServerContext& context, HttpRequest& http,
   generation.unknown_keys = fields.unknown_keys();
   generation.num_bytes = http.body.size();
   generation.is_slow = true;
-  const auto rows = std::make_shared<std::shared_ptr<ItemRows>>();
+  const auto rows = std::make_shared<std::shared_ptr<LabelRows>>();
   const auto taken = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();
   generation.make_prompts = [rows, taken, scoring = std::move(*scoring)](
                                 const registry::ReadyModel& model) -> Result<Prompts> {
     auto prompts = item_prompts(scoring, model);
     if (!prompts) return prompts.error();
-    *taken = *rows = std::make_shared<ItemRows>(std::move(*prompts), scoring);
+    *taken = *rows =
+        std::make_shared<LabelRows>(std::move(*prompts), scoring.labels, scoring.applies_softmax);
     return Prompts();
   };
   return [&context, responder, rows, generation = std::move(generation)]() mutable {

@@ -16,6 +16,7 @@ Read openai_chat;
 Read openai_decisions;
 Read openai_embeddings;
 Read openai_generative_scoring;
+Read openai_rerank;  // Cohere's and Jina's, as vLLM has it
 Read openai_tokenize;
 Read openai_detokenize;
 Handle openai_models;
@@ -161,6 +162,31 @@ EmbeddingItem
 EmbeddingUsage
   prompt_tokens!, total_tokens! integer
   prompt_tokens_details PromptTokensDetails
+
+RerankRequest
+  model string
+  query! string
+  documents! Document[]
+  top_n 0..
+  return_documents boolean
+  instruction string
+  truncate_prompt_tokens -1..
+  cache_salt, user string
+
+Document = string|object
+
+Reranked
+  id!, model! string
+  usage! EmbeddingUsage
+  results! RankedDocument[]
+
+RankedDocument
+  index! integer
+  document RankedText
+  relevance_score! number
+
+RankedText
+  text! string
 
 GenerativeScoringRequest
   model string
