@@ -176,7 +176,9 @@ std::span<const Route> route_table() { return kRoutes; }
 
 void add_routes(ServerContext& context) {
   for (const auto& [path, body] : kErrorBodies) {
-    context.routes.error_bodies(std::string(path), body);
+    const bool is_anthropics = body == anthropic_refusal_json;
+    context.routes.error_bodies(std::string(path), body,
+                                is_anthropics ? anthropic_refusal_status : nullptr);
   }
   for (const Route& route : kRoutes) {
     if (is_served(route, context.options)) add(route, context);

@@ -62,6 +62,7 @@ def test_a_chat_is_the_same_at_both_doors(client, url, asked):
     (block,) = message.content
     assert block.type == "text" and block.text == chat.choices[0].message.content
     assert message.role == "assistant" and message.id.startswith("msg_")
+    assert message._request_id == message.id
     assert message.stop_reason == "max_tokens" and message.stop_sequence is None
     assert counts_of(message.usage) == counts_of(chat.usage)
     again = client.beta.messages.create(**asked(), system="Be brief.", betas=["any-2025-01-01"])
@@ -182,9 +183,12 @@ def test_refusals_have_its_form(client, url, asked):
 
 def test_tools_of_the_vendor_are_left_out_and_named(server, client, asked):  # noqa: F811
     tools = [*OFFERED, {"type": "web_search_20250305", "name": "web_search"}]
+    bash = {"type": "bash_20250124", "name": "bash"}
     counted = [
         client.messages.count_tokens(model="model", messages=ASK, tools=offered).input_tokens
-        for offered in (tools, OFFERED)
+        for offered in (tools, OFFERED, [*tools, bash])
     ]
-    assert counted[0] == counted[1]
+    assert counted[0] == counted[1] < counted[2]
+    given = asked("<tool_call>", tools=[bash], tool_choice={"type": "any"}, max_tokens=400)
+    assert client.messages.create(**given).content[0].name == "bash"
     assert "'web_search_20250305'" in server.read_log()

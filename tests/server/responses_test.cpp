@@ -72,7 +72,7 @@ TEST(Responses, WhatIsWrongIsRefusedByName) {
       {with(R"("truncation": "some")"), "truncation: is unknown"},
       {with(R"("previous_response_id": "resp_1")"), "Previous response with id 'resp_1' not found"},
       {with(R"("tool_choice": "required")"), "tool_choice: needs tools"},
-      {with(R"("tools": [{"type": "custom", "name": "c"}])"), "tools: [0] is no function"},
+      {with(R"("tools": [{"type": "custom", "name": "c"}])"), "tools[0]: is no tool"},
       {with(R"("tools": [{"type": "function", "name": "f"}], "tool_choice":
                {"type": "function", "name": "g"})"),
        "tool_choice: names a function"},

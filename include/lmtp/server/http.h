@@ -110,6 +110,8 @@ struct HttpRoute {
 
 // The body of a refusal, as JSON.
 using ErrorBody = std::string (*)(int status, std::string_view sentence);
+// Its status, where an API has others.
+using ErrorStatus = int (*)(int status, std::string_view sentence);
 
 struct WebSocketUpgrade;  // src/server/http/upgrade.h
 using UpgradeHandler = std::function<void(WebSocketUpgrade&)>;
@@ -132,8 +134,9 @@ class HttpRoutes {
   // takes this method.
   HttpResponse refusal(std::string_view method, std::string_view path) const;
 
-  // The body of the server's own refusals on paths that begin with `path`.
-  void error_bodies(std::string path, ErrorBody body);
+  // The body of the server's own refusals on paths that begin with `path`, and their status; null:
+  // that which they have.
+  void error_bodies(std::string path, ErrorBody body, ErrorStatus status = nullptr);
   HttpResponse with_error_body(std::string_view path, HttpResponse refusal) const;
 
  private:
@@ -145,6 +148,7 @@ class HttpRoutes {
   struct ErrorBodies {
     std::string path;
     ErrorBody body;
+    ErrorStatus status;
   };
 
   std::vector<HttpRoute> routes_;

@@ -1,5 +1,7 @@
 #include "error.h"
 
+#include <algorithm>
+
 #include "http/message.h"
 #include "lmtp/base/json_writer.h"
 #include "lmtp/request/error_kind.h"
@@ -30,12 +32,29 @@ std::string_view anthropic_type(int status) {
   }
 }
 
+// Errors of what a key, a connection or an address may have say whose it is: a retry helps once
+// that has less under way, or has waited. (src/request/account.cpp, src/registry/model_route.cpp)
+bool is_of_caller(std::string_view sentence) {
+  constexpr std::string_view kWhose[] = {" of the key '", ": the key '", " of this key ",
+                                         " of this connection ", " of this address"};
+  return std::ranges::any_of(
+      kWhose, [&](std::string_view whose) { return sentence.find(whose) != sentence.npos; });
+}
+
 int anthropic_status(const Error& error) {
-  return error.code == ErrorCode::kOverloaded ? kOverloadedStatus
-                                              : error_kind(error.code).http_status;
+  const int status = error_kind(error.code).http_status;
+  const bool is_servers = error.code == ErrorCode::kOverloaded && !is_of_caller(error.message);
+  return is_servers ? kOverloadedStatus : status;
 }
 
 }  // namespace
+
+int anthropic_refusal_status(int status, std::string_view sentence) {
+  const bool is_busy = status == 429 && sentence.starts_with("overloaded:");
+  const bool is_servers =
+      (is_busy && !is_of_caller(sentence)) || sentence.starts_with("unfinished messages ");
+  return is_servers ? kOverloadedStatus : status;
+}
 
 std::string anthropic_refusal_json(int status, std::string_view sentence) {
   std::string out;

@@ -16,7 +16,8 @@ std::string anthropic_error_json(const Error& error);
 // With its status, 529 where the server is overloaded, and how long to wait.
 HttpResponse anthropic_error(const Error& error, bool no_model = false);
 
-// The body for what never became a request.
+// What never became a request: its body, and its status where that is another one here.
 std::string anthropic_refusal_json(int status, std::string_view sentence);
+int anthropic_refusal_status(int status, std::string_view sentence);
 
 }  // namespace lmtp::server

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "client_tools.h"
 #include "generation/ordered_members.h"
+#include "generation/vendor_tools.h"
 #include "lmtp/base/text.h"
 
 namespace lmtp::server {
@@ -136,6 +138,9 @@ class MessageReader {
     }
     // Templates know of no other way to say so.
     const OrderedJson* const is_error = find_ordered(block, "is_error");
+    if (is_error != nullptr && !is_error->is_boolean()) {
+      return bad_block(where, ".is_error: is no boolean, which is allowed");
+    }
     if (is_error != nullptr && *is_error == true) {
       if (parts.empty()) parts.push_back(text_part(""));
       auto& first = parts.front()["text"].get_ref<std::string&>();
@@ -229,8 +234,9 @@ Result<OrderedJson> chat_messages(const OrderedJson* system, const OrderedJson& 
   return MessageReader().read(system, messages);
 }
 
-OrderedJson chat_tool(const OrderedJson& tool) {
-  if (!tool.is_object() || tool.contains("function")) return tool;
+OrderedJson chat_tool(const OrderedJson& given) {
+  const OrderedJson tool = known_client_tool(given);
+  if (!tool.is_object() || tool.contains("function") || is_vendor_tool(tool)) return tool;
   OrderedJson function = OrderedJson::object();
   for (const auto& [theirs, ours] :
        {std::pair("name", "name"), std::pair("description", "description"),

@@ -12,8 +12,8 @@ namespace lmtp::server {
 // error begins with the field's name.
 Result<OrderedJson> chat_messages(const OrderedJson* system, const OrderedJson& messages);
 
-// {"name", "description", "input_schema"} -> {"type": "function", "function": ...}. What is no such
-// tool stays as it is, for read_tools() to refuse.
+// {"name", "description", "input_schema"} -> {"type": "function", "function": ...}, and so those
+// that the client runs (client_tools.h). What is no such tool stays as it is.
 OrderedJson chat_tool(const OrderedJson& tool);
 
 }  // namespace lmtp::server

@@ -16,6 +16,20 @@
 namespace lmtp::server {
 namespace {
 
+constexpr std::string_view kMessageToolForm =
+    R"({"name": ..., "description": ..., "input_schema": {...}})";
+
+// What changes nothing here has its type all the same.
+void check_ignored(JsonFields& fields) {
+  for (const std::string_view field : {"metadata", "context_management", "cache_control"}) {
+    const Json* const value = fields.given(field);
+    if (value != nullptr && !value->is_object()) {
+      fields.fail(field, seen(*value) + "; allowed is an object");
+    }
+  }
+  for (const std::string_view field : {"service_tier", "inference_geo"}) fields.text(field);
+}
+
 // OpenAI's value of Anthropic's {"type", "name"}.
 Json chat_choice(JsonFields& fields, const Json& given) {
   const std::string* const type = find_json_text(given, "type");
@@ -36,7 +50,12 @@ std::optional<OfferedTools> read_message_tools(JsonFields& fields, const Ordered
   const Json* const given = fields.given("tool_choice");
   if (given == nullptr) return read_tools(fields, tools, {}, reading);
   const Json choice = chat_choice(fields, *given);
-  const bool calls_one = find_json_bool(*given, "disable_parallel_tool_use").value_or(false);
+  const Json* const parallel = find_json(*given, "disable_parallel_tool_use");
+  if (parallel != nullptr && !parallel->is_boolean()) {
+    fields.fail("tool_choice", "has disable_parallel_tool_use that " + seen(*parallel) +
+                                   "; allowed are true and false");
+  }
+  const bool calls_one = parallel != nullptr && *parallel == true;
   return read_tools(fields, tools, {&choice, !calls_one}, reading);
 }
 
@@ -46,6 +65,10 @@ void read_thinking(JsonFields& fields, OrderedJson& kwargs, ReplyWishes& wishes)
   if (thinking == nullptr) return;
   const std::string* const type = find_json_text(*thinking, "type");
   if (type == nullptr) return fields.fail("thinking", "is no object with a type");
+  if (*type != "enabled" && *type != "disabled" && *type != "adaptive") {
+    return fields.fail("thinking",
+                       "has a type that is unknown; allowed are enabled, disabled and adaptive");
+  }
   kwargs.emplace("enable_thinking", *type != "disabled");
   const Json* const budget = find_json(*thinking, "budget_tokens");
   if (budget == nullptr || *type != "enabled") return;
@@ -86,6 +109,10 @@ void read_output(JsonFields& fields, const OrderedJson& body, bool has_content,
     if (field == "output_format") {
       if (has_content) read_output_format(fields, field, output, reading, generation);
       continue;
+    }
+    const Json* const given_effort = find_json(*given, "effort");
+    if (given_effort != nullptr && !given_effort->is_string()) {
+      fields.fail(field, "has an effort that " + seen(*given_effort) + "; allowed is a string");
     }
     const std::string* const effort = find_json_text(*given, "effort");
     if (effort != nullptr) {
@@ -142,11 +169,17 @@ Result<MessagesRequest> read_messages(const std::string& body, const ApiLimits& 
   const SchemaReading reading = schema_reading(limits);
   ChatPrompt prompt;
   read_chat_messages(fields, *ordered, prompt);
-  const OrderedJson tools = read_tool_list(fields, *ordered, chat_tool);
+  const OrderedJson tools = read_tool_list(fields, *ordered, chat_tool, kMessageToolForm);
   auto offered = read_message_tools(fields, tools, reading);
   OrderedJson kwargs = read_template_kwargs(fields, *ordered);
   read_thinking(fields, kwargs, prompt.wishes);
   read_output(fields, *ordered, !(offered && offered->is_forced()), reading, kwargs, generation);
+  if (generation.grammar && !prompt.mark.empty()) {
+    fields.fail(generation.grammar_field,
+                "holds the whole answer to a format, of which the last message has a part; allowed "
+                "is a last message of the user's");
+  }
+  check_ignored(fields);
   take_wishes(fields, std::move(offered), generation, prompt.wishes);
   generation.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();

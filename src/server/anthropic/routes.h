@@ -25,7 +25,8 @@ CountTokensRequest
   tools object[]
   tool_choice, thinking, output_config, output_format, chat_template_kwargs object
   stop_sequences string[]
-  cache_salt string
+  cache_salt, service_tier, inference_geo string
+  metadata, context_management, cache_control object
   stream boolean
 
 MessagesRequest: CountTokensRequest

@@ -8,14 +8,40 @@
 
 #include "lmtp/request/error_text.h"
 #include "lmtp/text/chat_template.h"
+#include "stricter_chat.h"
 
 namespace lmtp::server {
 namespace {
 
-Error about_messages(Error error) {
+Error about_field(const std::string& field, Error error) {
   // The model is there; it has no template.
   if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kInvalid;
-  return with_field_name("messages", std::move(error));
+  return with_field_name(field, std::move(error));
+}
+
+// A template that does not know the role "developer" gets its texts as the system's, and as part of
+// the system's message where that is right before it: many take one alone.
+std::string without_developers(const std::string& messages) {
+  auto parsed = parse_ordered_json(messages, "messages");
+  if (!parsed || !parsed->is_array()) return messages;
+  OrderedJson out = OrderedJson::array();
+  for (OrderedJson& message : *parsed) {
+    const bool is_developers = message.is_object() && message.contains("role") &&
+                               message["role"] == "developer" && message.contains("content");
+    if (is_developers) message["role"] = "system";
+    OrderedJson* const last = out.empty() ? nullptr : &out.back();
+    const bool joins = is_developers && last != nullptr && last->is_object() &&
+                       last->value("role", OrderedJson()) == "system" &&
+                       last->value("content", OrderedJson()).is_string() &&
+                       message["content"].is_string();
+    if (joins) {
+      (*last)["content"].get_ref<std::string&>() +=
+          "\n\n" + message["content"].get_ref<const std::string&>();
+    } else {
+      out.push_back(std::move(message));
+    }
+  }
+  return out.dump();
 }
 
 // The text of the last message, or of the last part of it that is one; null: it has none.
@@ -59,16 +85,35 @@ Result<void> cut_at(const std::string& mark, text::RenderedChat& rendered) {
   return {};
 }
 
+// In the form that stricter templates take, where this one refuses the chat as it is.
+Result<text::RenderedChat> render_chat(const text::ChatTemplate& chat_template, const Chat& chat) {
+  bool is_refused = false;
+  auto rendered = chat_template.render(chat, &is_refused);
+  if (rendered || !is_refused) return rendered;
+  Chat stricter = chat;
+  stricter.messages = stricter_messages(chat.messages);
+  if (stricter.messages.empty()) return rendered;
+  auto again = chat_template.render(stricter);
+  return again ? std::move(again) : std::move(rendered);
+}
+
 Result<Prompts> render_prompt(const ChatPrompt& input, const registry::ReadyModel& model) {
-  if (!model.chat_template) return about_messages(model.chat_template.error());
+  if (!model.chat_template) return about_field(input.field, model.chat_template.error());
   const text::ChatTemplate& chat_template = **model.chat_template;
-  auto rendered = chat_template.render(input.chat);
-  if (!rendered) return about_messages(rendered.error());
+  const bool renames = input.chat.messages.find("\"developer\"") != std::string::npos &&
+                       chat_template.tools_template().find("developer") == std::string::npos;
+  Chat renamed;
+  if (renames) {
+    renamed = input.chat;
+    renamed.messages = without_developers(input.chat.messages);
+  }
+  auto rendered = render_chat(chat_template, renames ? renamed : input.chat);
+  if (!rendered) return about_field(input.field, rendered.error());
   if (!input.mark.empty()) {
     if (auto cut = cut_at(input.mark, *rendered); !cut) return cut.error();
   }
   auto ids = chat_template.encode(*rendered);
-  if (!ids) return about_messages(ids.error());
+  if (!ids) return about_field(input.field, ids.error());
   if (input.plan != nullptr) {
     auto plan = plan_reply(model, rendered->text, input.wishes);
     if (!plan) return plan.error();

@@ -17,6 +17,7 @@ namespace lmtp::server {
 
 struct ChatPrompt {
   Chat chat = {};
+  std::string field = "messages";  // that errors are about
   // Where the last message is to be continued, what its text ends with in chat, which is no part of
   // it; else empty.
   std::string mark = {};

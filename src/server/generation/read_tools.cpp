@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "call_grammar.h"
+#include "ordered_members.h"
 #include "schema_reading.h"
 #include "unknown_keys.h"
 #include "vendor_tools.h"
@@ -130,10 +131,25 @@ void read_choice(JsonFields& fields, const Json& choice, OfferedTools& tools) {
   }
 }
 
+// What is wrong with a tool of a chat; empty: nothing.
+std::string wrong_member(const OrderedJson& tool) {
+  const OrderedJson* const function = find_ordered(tool, "function");
+  if (function == nullptr || !function->is_object()) return ": is no tool";
+  const std::string* const name = find_ordered_text(*function, "name");
+  if (name == nullptr || !is_tool_name(*name)) return ": has no name, or one that is not allowed";
+  const auto is_other = [&](const char* key, bool (OrderedJson::*is_good)() const noexcept) {
+    const OrderedJson* const value = find_ordered(*function, key);
+    return value != nullptr && !(value->*is_good)();
+  };
+  if (is_other("description", &OrderedJson::is_string)) return ": has a description of no text";
+  if (is_other("parameters", &OrderedJson::is_object)) return ": has a schema that is no object";
+  return is_other("strict", &OrderedJson::is_boolean) ? ": has a strict that is no boolean" : "";
+}
+
 }  // namespace
 
 OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body,
-                           OrderedJson (*convert)(const OrderedJson&)) {
+                           OrderedJson (*convert)(const OrderedJson&), std::string_view form) {
   OrderedJson tools = OrderedJson::array();
   const Json* const given = fields.given("tools");
   if (given == nullptr) return tools;
@@ -141,10 +157,17 @@ OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body,
     fields.fail("tools", seen(*given) + "; allowed is an array");
     return tools;
   }
-  for (const OrderedJson& tool : without_vendor_tools(*body.find("tools")).kept) {
+  for (const OrderedJson& tool : *body.find("tools")) {
     tools.push_back(convert(tool));
+    if (is_vendor_tool(tools.back())) continue;
+    const std::string at = "tools[" + std::to_string(tools.size() - 1) + "]";
+    const std::string wrong = wrong_member(tools.back());
+    if (wrong.empty()) continue;
+    fields.fail(at + wrong + "; allowed is " + std::string(form) +
+                " with a name of 1 to 128 letters, digits, _ and -");
+    return OrderedJson::array();
   }
-  return tools;
+  return without_vendor_tools(tools).kept;
 }
 
 std::optional<OfferedTools> read_tools(JsonFields& fields, const OrderedJson& given,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "json_fields.h"
 #include "lmtp/base/json.h"
@@ -10,10 +11,11 @@
 
 namespace lmtp::server {
 
-// The tools of a body, without those that only their vendor runs, each as `convert` makes it one of
-// OpenAI's chats; an empty array where there are none.
+// The tools of a body, each as `convert` makes it one of OpenAI's chats, without those that only
+// their vendor runs, which it leaves as they are; an empty array where there are none. `fields` get
+// an error of one that is none: it tells its place among all that were sent, and `form`.
 OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body,
-                           OrderedJson (*convert)(const OrderedJson&));
+                           OrderedJson (*convert)(const OrderedJson&), std::string_view form);
 
 // `tool_choice` and `parallel_tool_calls` of a chat with these tools, an array; nothing: what the
 // model writes is text.

@@ -23,6 +23,8 @@ const std::string* vendor_type(const OrderedJson& tool) {
 
 }  // namespace
 
+bool is_vendor_tool(const OrderedJson& tool) { return vendor_type(tool) != nullptr; }
+
 ClientTools without_vendor_tools(const OrderedJson& tools) {
   ClientTools offered{OrderedJson::array(), {}};
   for (const OrderedJson& tool : tools) {

@@ -98,7 +98,7 @@ void HttpSession::begin_id(const std::string& id) {
   caller_->answer_id = id;
   if (caller_->has_own_id) return;
   caller_->request_id = id;
-  fields_.front().value = id;
+  rename_request(id, fields_);
 }
 
 // Whose request it is; the refusal where it needs a key, or a right, that it does not bring.

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t kIdBytesMax = 128;
 constexpr const char* kRequestId = "X-Request-Id";
+constexpr const char* kAnthropicRequestId = "request-id";  // which its clients read
+constexpr std::string_view kAnthropicPath = "/v1/messages";
 constexpr const char* kTraceParent = "traceparent";
 
 bool is_request_id(std::string_view id) {
@@ -53,8 +55,17 @@ void set_ids(const HttpRequest& request, Caller& caller) {
   caller.trace_id = trace != nullptr ? trace_id_of(*trace) : std::string_view();
 }
 
+void rename_request(const std::string& id, std::vector<HttpField>& fields) {
+  for (HttpField& field : fields) {
+    if (field.name == kRequestId || field.name == kAnthropicRequestId) field.value = id;
+  }
+}
+
 std::vector<HttpField> id_fields(const HttpRequest& request, const Caller& caller) {
   std::vector<HttpField> fields = {{kRequestId, caller.request_id}};
+  if (request.path.starts_with(kAnthropicPath)) {
+    fields.push_back({kAnthropicRequestId, caller.request_id});
+  }
   if (!caller.trace_id.empty()) fields.push_back({kTraceParent, *request.field(kTraceParent)});
   return fields;
 }

@@ -151,8 +151,8 @@ HttpResponse HttpRoutes::refusal(std::string_view method, std::string_view path)
   return response;
 }
 
-void HttpRoutes::error_bodies(std::string path, ErrorBody body) {
-  error_bodies_.push_back({std::move(path), body});
+void HttpRoutes::error_bodies(std::string path, ErrorBody body, ErrorStatus status) {
+  error_bodies_.push_back({std::move(path), body, status});
 }
 
 HttpResponse HttpRoutes::with_error_body(std::string_view path, HttpResponse refusal) const {
@@ -161,6 +161,7 @@ HttpResponse HttpRoutes::with_error_body(std::string_view path, HttpResponse ref
   if (found == error_bodies_.end() || !refusal.type.starts_with("text/plain")) return refusal;
   const std::string_view sentence =
       std::string_view(refusal.body).substr(0, refusal.body.find('\n'));
+  if (found->status != nullptr) refusal.status = found->status(refusal.status, sentence);
   refusal.body = found->body(refusal.status, sentence);
   refusal.type = "application/json";
   return refusal;

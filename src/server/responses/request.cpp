@@ -15,6 +15,8 @@
 namespace lmtp::server {
 namespace {
 
+constexpr std::string_view kToolForm =
+    R"({"type": "function", "name": ..., "parameters": {...}})";
 constexpr std::size_t kEchoedBytesMax = std::size_t{256} << 10;
 
 // The body's value as it was sent, for the answer; null where it has none. One that is large is not
@@ -185,7 +187,7 @@ Result<ResponseRequest> read_response_request(const std::string& body, const Api
   read_echoed(fields, *ordered, request.echoed);
   auto items = read_items(fields, *ordered, find);
   const SchemaReading reading = schema_reading(limits);
-  const OrderedJson tools = read_tool_list(fields, *ordered, chat_function);
+  const OrderedJson tools = read_tool_list(fields, *ordered, chat_function, kToolForm);
   auto offered = read_response_tools(fields, tools, reading);
   OrderedJson kwargs = read_reasoning(fields, *ordered);
   read_text_format(fields, *ordered, !(offered && offered->is_forced()), reading, generation);
