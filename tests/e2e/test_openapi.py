@@ -33,9 +33,11 @@ WHOLE = INPUTS | {
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 MESSAGES = CHAT | {"tools": [{"name": "f", "input_schema": {"enum": [{"a": 1}]}}]}
 FUNCTION = {"type": "function", "name": "f", "parameters": TOOL["function"]["parameters"]}
+CUSTOM = {"type": "custom", "name": "c"}
 RESPONSES = [
     {"input": "Once upon", "max_output_tokens": 3},
     {"input": "Once upon", "tools": [FUNCTION], "tool_choice": "required"},
+    {"input": "Once upon", "tools": [CUSTOM], "tool_choice": "required", "max_output_tokens": 64},
 ]
 # By the path: bodies that together make an answer have every field. For others: Schemas.sample().
 RANKED = {"prompt_logprobs": 1}

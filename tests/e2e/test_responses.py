@@ -2,6 +2,7 @@
 tokens there as at /v1/chat/completions. The model writes what a bias has it write."""
 
 import json
+import re
 
 import openai
 import pytest
@@ -129,6 +130,61 @@ def test_calls_are_those_of_the_other_door_and_go_on_from_memory(client, asked, 
     assert listed == ["message", "function_call", "function_call_output"]
 
 
+LARK = 'start: line+\nline: "> " /[a-f "]{2,9}/ LF\n%import common.LF\n'
+RUN = {"type": "custom", "name": "run", "format": {
+    "type": "grammar", "syntax": "lark", "definition": LARK}}  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", "run"])
+def test_custom_tools_keep_their_grammar(client, asked, choice):
+    form = {"type": "custom", "name": "run"} if choice == "run" else choice
+    given = asked("<tool_call>", tools=[RUN], tool_choice=form, parallel_tool_calls=False)
+    events = list(client.responses.create(**given, stream=True))
+    (item,) = events[-1].response.output
+    lines = item.input if item.status == "completed" else item.input.rpartition("\n")[0]
+    assert all(re.fullmatch('> [a-f "]{2,9}', line) for line in lines.splitlines())
+    assert (item.type, item.name) == ("custom_tool_call", "run") and item.input.startswith("> ")
+    pieces = [e.delta for e in events if e.type == "response.custom_tool_call_input.delta"]
+    (done,) = [e for e in events if e.type == "response.custom_tool_call_input.done"]
+    assert "".join(pieces) == done.input == item.input
+    output = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "done"}
+    turns = [*ASK, item, output]
+    assert client.responses.create(**asked(input=turns, max_output_tokens=1)).output_text
+
+
+def test_the_oldest_items_are_left_out_where_all_do_not_fit(client, asked):
+    turns = [{"role": "user", "content": f"{i} long " * 99} for i in range(20)]
+    given = asked(input=[{"role": "developer", "content": "Be brief."}, *turns, *ASK])
+    with pytest.raises(openai.BadRequestError, match="prompt is too long"):
+        client.responses.create(**given)
+    kept = client.responses.create(**{**given, "max_output_tokens": 1}, truncation="auto")
+    least = client.responses.create(**asked(max_output_tokens=1), instructions="Be brief.")
+    assert least.usage.input_tokens <= kept.usage.input_tokens
+    listed = client.responses.input_items.list(kept.id, limit=100)
+    assert len(list(listed)) == len(turns) + 2
+
+
+def test_log_probabilities_are_those_of_chats(client, asked):
+    chat = chat_of(client, asked(), logprobs=True, top_logprobs=2, max_completion_tokens=9)
+    wanted = [(one.token, one.logprob) for one in chat.choices[0].logprobs.content]
+    given = asked(top_logprobs=2, include=["message.output_text.logprobs"], max_output_tokens=9)
+    whole = client.responses.create(**given).output[0].content[0].logprobs
+    assert [(one.token, one.logprob) for one in whole] == wanted
+    assert all(len(one.top_logprobs) == 2 for one in whole)
+    events = list(client.responses.create(**given, stream=True))
+    pieces = [e.logprobs for e in events if e.type == "response.output_text.delta"]
+    assert [(one.token, one.logprob) for piece in pieces for one in piece] == wanted
+
+
+def test_what_is_deleted_while_it_is_written_is_not_kept(client, asked):
+    stream = iter(client.responses.create(**asked(max_output_tokens=100), stream=True))
+    begun = next(stream).response.id
+    client.responses.delete(begun)
+    assert [event.type for event in stream][-1] == "response.incomplete"
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(begun)
+
+
 def test_what_is_kept_can_be_asked_for_until_it_is_deleted(client, asked):
     response = client.responses.create(**asked(max_output_tokens=3))
     assert client.responses.retrieve(response.id).to_dict() == response.to_dict()
@@ -136,6 +192,8 @@ def test_what_is_kept_can_be_asked_for_until_it_is_deleted(client, asked):
     last = client.responses.create(**asked(input=more, max_output_tokens=1))
     pages = client.responses.input_items.list(last.id, limit=3)
     assert [item.content[0].text for item in pages] == ["3", "2", "1", "0"]
+    with pytest.raises(openai.BadRequestError, match="after: no item"):
+        client.responses.input_items.list(last.id, after="other")
     client.responses.delete(response.id)
     for ask in (
         lambda: client.responses.retrieve(response.id),

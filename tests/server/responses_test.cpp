@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "responses/custom_tools.h"
 #include "responses/items.h"
 #include "responses/request.h"
 #include "responses/store.h"
+#include "responses/truncation.h"
 
 namespace lmtp::server {
 namespace {
@@ -72,13 +74,27 @@ TEST(Responses, WhatIsWrongIsRefusedByName) {
       {with(R"("truncation": "some")"), "truncation: is unknown"},
       {with(R"("previous_response_id": "resp_1")"), "Previous response with id 'resp_1' not found"},
       {with(R"("tool_choice": "required")"), "tool_choice: needs tools"},
-      {with(R"("tools": [{"type": "custom", "name": "c"}])"), "tools[0]: is no tool"},
+      {with(R"("tools": [{"type": "mcp"}, {"type": "custom"}])"), "tools[1]: has no name"},
+      {with(R"("tools": [{"type": "function", "name": "f", "strict": 1}])"),
+       "tools[0]: has a strict that is no boolean"},
+      {with(R"("tools": [{"type": "custom", "name": "c", "format": {"type": "grammar"}}])"),
+       "tools[0].format: is unknown"},
+      {with(R"("tools": [{"type": "custom", "name": "c", "format": {"type": "grammar",
+               "syntax": "lark", "definition": "start: %json {}"}}])"),
+       "tools[0].format.definition: has %json; allowed are"},
+      {with(R"("include": "all")"), "include: is no array of strings"},
+      {with(R"("stream_options": [])"), "stream_options: is an array"},
+      {with(R"("reasoning": {"effort": 3})"), "reasoning.effort: is"},
+      {with(R"("top_logprobs": 21)"), "top_logprobs"},
+      {item(R"({"role": "user", "content": "x", "id": 7})"), "input[0].id: is no string"},
+      {item(R"({"role": "user"})"), "input[0].content: is missing"},
+      {item(R"({"type": "custom_tool_call", "call_id": "c", "name": "f"})"),
+       "input[0]: is no call; call_id, name and input are needed"},
       {with(R"("tools": [{"type": "function", "name": "f"}], "tool_choice":
                {"type": "function", "name": "g"})"),
        "tool_choice: names a function"},
       {with(R"("text": {"format": {"type": "xml"}})"), "text.format: is unknown"},
       {with(R"("text": {"format": {"type": "json_schema"}})"), "text.format: is unknown"},
-      {with(R"("top_logprobs": 3)"), "top_logprobs: is not supported"},
       {with(R"("max_output_tokens": 0)"), "max_output_tokens"},
       {with(R"("metadata": 5)"), "metadata: is no object of at most 16"},
       {with(R"("metadata": {"a": 5})"), "metadata: is no object of at most 16"},
@@ -104,6 +120,83 @@ TEST(Responses, TenThousandItemsAndThoseOfTheResponseBeforeAreRead) {
   const auto input = OrderedJson::parse(read->input);
   EXPECT_EQ(input.size(), 10'002U);
   EXPECT_EQ(input[1]["type"], "function_call");
+}
+
+TEST(Responses, AnIdNamesOneItem) {
+  auto items = OrderedJson::parse(R"([{"id": "a"}, {"id": "a"}, {"id": "b"}, {}])");
+  make_ids_unique("i_", items);
+  EXPECT_EQ(items.dump(), R"([{"id":"a"},{"id":"i_again_1"},{"id":"b"},{"id":"i_again_3"}])");
+}
+
+TEST(Responses, CallsOfCustomToolsAreThoseOfAFunctionWithOneText) {
+  EXPECT_EQ(chat_of_items(R"([
+        {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": "a \"b\"\n"},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": "done"}])"),
+            R"([{"role":"system","content":"Be brief."},{"role":"assistant","content":null,)"
+            R"("tool_calls":[{"id":"c","type":"function","function":{"name":"run",)"
+            R"("arguments":"{\"input\": \"a \\\"b\\\"\\n\"}"}}]},)"
+            R"({"role":"tool","tool_call_id":"c","content":"done"}])");
+  const auto tool = chat_function(OrderedJson::parse(
+      R"({"type": "custom", "name": "run", "format": {"type": "grammar", "syntax": "regex",
+          "definition": "[a-z]+"}})"));
+  EXPECT_EQ(tool["function"]["parameters"]["properties"]["input"]["pattern"], "^(?:[a-z]+)$");
+}
+
+TEST(Responses, TheInputOfACustomToolIsReadWhereverItIsCut) {
+  const std::string text = "a\"b\\ \n\t/\u00e4\U0001f600";
+  const std::string json = R"({"input": "a\"b\\ \n\t\/)"
+                           "\u00e4"
+                           R"(\ud83d\ude00"})";
+  for (std::size_t cut = 0; cut <= json.size(); ++cut) {
+    CustomInput input;
+    const std::string first = input.push(json.substr(0, cut));
+    EXPECT_EQ(first + input.push(json.substr(cut)), text) << cut;
+  }
+  EXPECT_EQ(CustomInput().push(R"({"other": 1})"), R"({"other": 1})");
+}
+
+// What is left out first, as "0 1|2".
+std::string dropped_first(const std::string& items) {
+  std::string text;
+  for (const auto& unit : droppable_items(OrderedJson::parse(items))) {
+    text += text.empty() ? "" : "|";
+    for (std::size_t i = 0; i < unit.size(); ++i) {
+      text += (i == 0 ? "" : " ") + std::to_string(unit[i]);
+    }
+  }
+  return text;
+}
+
+TEST(Responses, TheOldestAreLeftOutWithWhatBelongsToThem) {
+  const std::string user = R"({"role": "user", "content": "x"})";
+  const std::string said = R"({"role": "assistant", "content": "x"})";
+  const std::string system = R"({"role": "developer", "content": "x"})";
+  const std::string call = R"({"type": "function_call", "call_id": "a"})";
+  const std::string output = R"({"type": "function_call_output", "call_id": "a"})";
+  const std::string other = R"({"type": "custom_tool_call", "call_id": "b"})";
+  const std::string others = R"({"type": "custom_tool_call_output", "call_id": "b"})";
+  const auto list = [](std::initializer_list<std::string> items) {
+    std::string text;
+    for (const std::string& item : items) text += (text.empty() ? "[" : ", ") + item;
+    return text + "]";
+  };
+  EXPECT_EQ(dropped_first(list({system, user, said, system, user, user})), "1 2|4");
+  EXPECT_EQ(dropped_first(list({user, call, output, other, others, said})), "1 2|3 4");
+  EXPECT_EQ(dropped_first(list({user, call, other, others, output, said, call})), "1 2 3 4");
+  EXPECT_EQ(dropped_first(list({user, call, user, output, said})), "") << "they are one";
+  EXPECT_EQ(dropped_first(list({said, said})), "") << "there is no user";
+}
+
+TEST(Responses, WhatIsErasedWhileItIsWrittenIsNotKept) {
+  ResponseStore store;
+  store.begin("a", 1);
+  EXPECT_FALSE(store.erase("a", 2)) << "another key's";
+  EXPECT_TRUE(store.erase("a", 1));
+  EXPECT_FALSE(store.erase("a", 1));
+  store.put({.id = "a", .owner = 1});
+  EXPECT_EQ(store.find("a", 1), nullptr);
+  store.put({.id = "a", .owner = 1});
+  EXPECT_NE(store.find("a", 1), nullptr) << "it has ended";
 }
 
 StoredResponse stored(const std::string& id, ConnectionId owner, std::size_t num_bytes = 0) {

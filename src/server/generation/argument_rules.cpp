@@ -81,6 +81,7 @@ class TaggedWriter final : ArgumentWriter {
 
   ArgumentRules write() {
     const std::string comma = rules_.literal(layout_.argument_separator);
+    if (!function_.input_lark.empty()) return ended(input());
     const std::vector<Member> members = schema_.members(schema_.root());
     if (takes_any(members)) {
       static const OrderedJson kAnything(true);
@@ -109,6 +110,14 @@ class TaggedWriter final : ArgumentWriter {
            (layout_.string_name_end.empty() ||
             name.find(layout_.string_name_end.front()) == std::string::npos) &&
            !rules_.has_special(name);
+  }
+
+  // The text of a grammar, as it is.
+  std::string input() {
+    const bool is_marked = !layout_.string_name_end.empty();
+    return rules_.literal(layout_.argument_begin + "input" +
+                          (is_marked ? layout_.string_name_end : layout_.argument_name_end)) +
+           rules_.rule(lark_within(function_.input_lark)) + rules_.literal(layout_.argument_end);
   }
 
   std::string argument(const std::string& name, const Alternatives& values) {
@@ -213,6 +222,7 @@ class NamedWriter final : ArgumentWriter {
       : ArgumentWriter(rules, layout, function), id_(id) {}
 
   ArgumentRules write() {
+    if (!function_.input_lark.empty()) schema_.loosen();
     const std::vector<Member> members = schema_.members(schema_.root());
     if (takes_any(members)) {
       const std::string one = rules_.rule(R"( /[A-Za-z_][A-Za-z0-9_]*/ "=")" + named("value"));

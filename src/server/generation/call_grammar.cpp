@@ -122,6 +122,11 @@ std::string CallWriter::branches(std::span<const Named> named, std::size_t at) {
 }
 
 std::string CallWriter::arguments(const Layout& layout, const OfferedFunction& function) {
+  if (layout.arguments == Arguments::kJson && !function.input_lark_in_json.empty()) {
+    return rules_.rule(rules_.literal(R"({"input": ")") +
+                       rules_.rule(lark_within(function.input_lark_in_json)) +
+                       rules_.literal("\"}"));
+  }
   if (layout.arguments == Arguments::kJson) {
     const bool is_any = function.is_loose || !is_within(function.parameters, rules_.budget());
     if (is_any && function.is_strict) written_.unkept = function.name;

@@ -41,6 +41,11 @@ void ItemAnswer::on_reply(Reply reply) {
   num_tokens_ = reply.num_tokens;
   num_reasoning_tokens_ += reply.is_reasoning ? 1 : 0;
   start();
+  const bool is_in_call = is_open_ && items_.back().kind == ReplyItem::Kind::kCall;
+  if (!reply.is_reasoning && !reply.is_special && !is_in_call && reply.token.token != kNoToken) {
+    const std::string one = logprobs_of(reply.token);
+    if (!one.empty()) pending_logprobs_ += (pending_logprobs_.empty() ? "" : ", ") + one;
+  }
   for (ReplyEvent& event : reply.events) {
     std::visit([&](auto& kind) { read(kind); }, event);
   }
@@ -63,11 +68,22 @@ void ItemAnswer::add(ReplyItem::Kind kind, std::string_view piece) {
   if (!is_open_ || items_.back().kind != kind) open({kind});
   held_.add(options_.keeps_items ? piece.size() : 0);
   if (options_.keeps_items) items_.back().text += piece;
+  if (kind == ReplyItem::Kind::kText) take_logprobs();
   if (options_.streams) write_piece(items_.back(), items_.size() - 1, piece);
+}
+
+// To the text whose piece is written. Of other items nothing is kept: what opened them is no text.
+void ItemAnswer::take_logprobs() {
+  new_logprobs_ = std::exchange(pending_logprobs_, {});
+  if (new_logprobs_.empty()) return;
+  std::string& all = items_.back().logprobs;
+  held_.add(new_logprobs_.size());
+  all += (all.empty() ? "" : ", ") + new_logprobs_;
 }
 
 void ItemAnswer::open(ReplyItem item) {
   close();
+  if (item.kind != ReplyItem::Kind::kText) pending_logprobs_.clear();
   is_open_ = true;
   held_.add(sizeof(item) + item.function.size());
   items_.push_back(std::move(item));

@@ -25,7 +25,8 @@ struct ReplyItem {
   std::string function = {};  // that is called
   // Or the arguments' JSON. Of an answer that keeps no items: what has not been written.
   std::string text = {};
-  bool is_whole = false;  // of a call: it has all of its arguments
+  bool is_whole = false;      // of a call: it has all of its arguments
+  std::string logprobs = {};  // of a text, where the answer has them: JSON, with commas between
 };
 
 enum class ReplyEnd {
@@ -72,6 +73,8 @@ class ItemAnswer : public GenerationListener {
   virtual void write_end() = 0;
   virtual void write_error(const Error& error, bool no_model) = 0;
   virtual std::string_view silence() const = 0;
+  // A token's log probabilities as JSON; empty: the answer has none.
+  virtual std::string logprobs_of(const TokenEvent& /*token*/) { return {}; }
   // What is not streamed.
   virtual std::string whole() = 0;
   virtual HttpResponse refusal(const Error& error, bool no_model) const = 0;
@@ -82,6 +85,7 @@ class ItemAnswer : public GenerationListener {
   const std::string& id() const { return id_; }
   const std::string& model() const { return model_; }  // as the answer names it
   const std::vector<ReplyItem>& items() const { return items_; }
+  const std::string& new_logprobs() const { return new_logprobs_; }  // in write_piece()
   ReplyEnd end() const;
   const std::optional<std::string>& stop_text() const { return stop_text_; }
   std::int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
@@ -99,6 +103,7 @@ class ItemAnswer : public GenerationListener {
   void add(ReplyItem::Kind kind, std::string_view piece);
   void open(ReplyItem item);
   void close();
+  void take_logprobs();
   void start();
   void send_events();
 
@@ -108,10 +113,12 @@ class ItemAnswer : public GenerationListener {
   const std::string id_;
   std::string model_;
   std::vector<ReplyItem> items_;
-  bool is_open_ = false;     // the last one
-  bool is_started_ = false;  // the answer, with the first reply
-  bool is_begun_ = false;    // some of the stream has been sent
-  bool fits_ = true;         // max_tokens into the context
+  std::string pending_logprobs_;  // of tokens whose text is still to come
+  std::string new_logprobs_;      // of the piece that is written
+  bool is_open_ = false;          // the last one
+  bool is_started_ = false;       // the answer, with the first reply
+  bool is_begun_ = false;         // some of the stream has been sent
+  bool fits_ = true;              // max_tokens into the context
   FinishReason reason_ = FinishReason::kNone;
   std::optional<std::string> stop_text_;
   std::int64_t num_prompt_tokens_ = 0;

@@ -59,6 +59,8 @@ std::string lark_quoted(std::string_view text);
 // A text, of whose tokens the special ones are named by their ids: no byte of theirs is text.
 std::string lark_literal(const tokenizer::Tokenizer& tokenizer, std::string_view text);
 inline std::string lark_json(const std::string& schema) { return " %json " + schema; }
+// Another grammar of this notation, with rules of its own: all of a rule's body.
+inline std::string lark_within(const std::string& lark) { return " %lark {\n" + lark + "\n}"; }
 // One of them, each once. REQUIRES: there is one.
 std::string lark_any_of(const std::vector<std::string>& bodies);
 

@@ -15,6 +15,10 @@ struct OfferedFunction {
   std::string parameters;
   bool is_strict = false;  // a schema that cannot be compiled is refused
   bool is_loose = false;   // it cannot be: the arguments are any object
+  // Not empty: the only argument is a text, `input`, of this grammar in Lark's notation; as it is,
+  // and within JSON, where empty `parameters` say as much.
+  std::string input_lark = {};
+  std::string input_lark_in_json = {};
 };
 
 struct OfferedTools {

@@ -21,17 +21,15 @@ void refuse(ServerContext& context, const std::string& path, const Error& error,
 
 }  // namespace
 
-void read_body(ServerContext& context, HttpRequest request,
-               const std::shared_ptr<HttpResponder>& responder,
-               std::function<std::function<void()>(HttpRequest)> read) {
-  if (request.body.size() <= kEncodedAtOnceMax) return read(std::move(request))();
-  const std::string path = request.path;
+void work_on_bytes(ServerContext& context, std::size_t num_bytes, const std::string& path,
+                   const std::shared_ptr<HttpResponder>& responder,
+                   std::function<std::function<void()>()> work) {
+  if (num_bytes <= kEncodedAtOnceMax) return work()();
   const auto part = std::make_shared<MemoryLimit::Part>(context.generation.waiting);
-  const bool has_room = part->set(request.body.size());
-  auto job = [&context, path, part, responder, request = std::move(request),
-              read = std::move(read)]() mutable {
-    auto answer =
-        guarded([&] { return Result<std::function<void()>>(read(std::move(request))); }, "body: ");
+  const bool has_room = part->set(num_bytes);
+  auto job = [&context, path, part, responder, work = std::move(work)]() mutable {
+    auto answer = guarded([&] { return Result<std::function<void()>>(work()); }, "body: ");
+    work = nullptr;
     part->set(0);
     if (answer) return responder->post(std::move(*answer));
     responder->post([&context, path, responder, error = answer.error()] {
@@ -43,6 +41,17 @@ void read_body(ServerContext& context, HttpRequest request,
   refuse(context, path,
          {ErrorCode::kOverloaded, "overloaded: long bodies wait to be read; retry later"},
          *responder);
+}
+
+void read_body(ServerContext& context, HttpRequest request,
+               const std::shared_ptr<HttpResponder>& responder,
+               std::function<std::function<void()>(HttpRequest)> read) {
+  if (request.body.size() <= kEncodedAtOnceMax) return read(std::move(request))();
+  const std::size_t num_bytes = request.body.size();
+  const std::string path = request.path;
+  const auto held = std::make_shared<HttpRequest>(std::move(request));
+  work_on_bytes(context, num_bytes, path, responder,
+                [held, read = std::move(read)] { return read(std::move(*held)); });
 }
 
 }  // namespace lmtp::server

@@ -1,8 +1,10 @@
 // Reading what an endpoint was sent, off the io threads where it is long.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "context.h"
 #include "lmtp/server/http.h"
@@ -17,5 +19,11 @@ namespace lmtp::server {
 void read_body(ServerContext& context, HttpRequest request,
                const std::shared_ptr<HttpResponder>& responder,
                std::function<std::function<void()>(HttpRequest)> read);
+
+// The same of any work that returns what is to be done on the strand: `num_bytes` long ones, of a
+// request to `path`.
+void work_on_bytes(ServerContext& context, std::size_t num_bytes, const std::string& path,
+                   const std::shared_ptr<HttpResponder>& responder,
+                   std::function<std::function<void()>()> work);
 
 }  // namespace lmtp::server

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/json_writer.h"
@@ -33,6 +34,9 @@ class TokenLists {
   // The fields logprobs and token_ids, as far as they are asked for; what comes next is counted on
   // from there.
   void take(JsonWriter& json);
+
+  // The objects of a chat's tokens alone, with commas between them.
+  std::string take_content() { return std::exchange(content_, {}); }
 
   std::size_t num_bytes() const;
 

@@ -1,15 +1,19 @@
 #include "answer.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "custom_tools.h"
 #include "generation/fresh.h"
 #include "generation/item_answer.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/json_writer.h"
 #include "openai/error.h"
+#include "openai/token_lists.h"
 
 namespace lmtp::server {
 namespace {
@@ -32,13 +36,24 @@ std::string_view response_status(ResponseStatus status) {
   return "completed";
 }
 
+OrderedJson echoed_without_store(OrderedJson echoed) {
+  echoed["store"] = false;
+  return echoed;
+}
+
+void write_logprobs(std::string_view logprobs, JsonWriter& json) {
+  json.key("logprobs").begin_array().out() += logprobs;
+  json.end_array();
+}
+
 // The part of an item that is text.
 void write_part(const ReplyItem& item, std::string_view text, JsonWriter& json) {
   const bool is_answer = item.kind == ItemKind::kText;
   json.begin_object().field("type", is_answer ? "output_text" : "reasoning_text");
   json.field("text", text);
   if (is_answer) {
-    json.key("annotations").begin_array().end_array().key("logprobs").begin_array().end_array();
+    json.key("annotations").begin_array().end_array();
+    write_logprobs(text.empty() ? std::string_view() : item.logprobs, json);
   }
   json.end_object();
 }
@@ -50,10 +65,41 @@ class ResponseAnswer : public ItemAnswer {
       : ItemAnswer(context, std::move(options), responder),
         echoed_(std::move(request.echoed)),
         input_(std::move(request.input)),
+        custom_tools_(std::move(request.custom_tools)),
+        held_input_(context.write_queues),
         is_stored_(request.is_stored),
-        owner_(responses_owner(*responder)) {}
+        owner_(responses_owner(*responder)) {
+    token_options_.is_chat = true;
+    token_options_.logprobs = request.num_top_logprobs.has_value();
+    token_options_.num_top = request.num_top_logprobs.value_or(0);
+    if (is_stored_) this->context().responses.begin(id(), owner_);
+  }
+  ResponseAnswer(const ResponseAnswer&) = delete;
+  ResponseAnswer& operator=(const ResponseAnswer&) = delete;
+  ~ResponseAnswer() override {
+    if (is_stored_) context().responses.end(id());
+  }
+
+  Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
+                          SamplingParams& params) override {
+    if (!held_input_.set(input_.size())) {
+      return Error{
+          ErrorCode::kOverloaded,
+          "overloaded: the items of responses under way take too much memory; retry later"};
+    }
+    if (token_options_.logprobs) {
+      token_lists_.emplace(token_options_, text::TokenDecoder::Options{*model.tokenizer});
+    }
+    return ItemAnswer::on_prompts(model, prompts, params);
+  }
 
  private:
+  std::string logprobs_of(const TokenEvent& token) override {
+    if (!token_lists_) return {};
+    token_lists_->add(token);
+    return token_lists_->take_content();
+  }
+
   void write_start() override {
     for (const std::string_view type : {"response.created", "response.in_progress"}) {
       JsonWriter json = begin_event(type);
@@ -63,6 +109,7 @@ class ResponseAnswer : public ItemAnswer {
   }
 
   void write_item_start(const ReplyItem& item, std::size_t index) override {
+    custom_input_ = CustomInput();
     JsonWriter json = begin_event("response.output_item.added");
     json.field("output_index", index).key("item");
     write_item(item, index, ResponseStatus::kInProgress, json);
@@ -75,21 +122,29 @@ class ResponseAnswer : public ItemAnswer {
   }
 
   void write_piece(const ReplyItem& item, std::size_t index, std::string_view piece) override {
+    std::string input;
+    if (is_custom(item)) {
+      input = custom_input_.push(piece);
+      if (input.empty()) return;
+      piece = input;
+    }
     JsonWriter json = begin_event(std::string(event_of(item)) + ".delta", index);
     if (item.kind != ItemKind::kCall) json.field("content_index", 0);
     json.field("delta", piece);
-    if (item.kind == ItemKind::kText) json.key("logprobs").begin_array().end_array();
+    if (item.kind == ItemKind::kText) write_logprobs(new_logprobs(), json);
     end_event(json);
   }
 
   void write_item_end(const ReplyItem& item, std::size_t index) override {
     JsonWriter json = begin_event(std::string(event_of(item)) + ".done", index);
-    if (item.kind == ItemKind::kCall) {
+    if (is_custom(item)) {
+      json.field("input", CustomInput().push(item.text));
+    } else if (item.kind == ItemKind::kCall) {
       json.field("name", item.function).field("arguments", item.text);
     } else {
       json.field("content_index", 0).field("text", item.text);
     }
-    if (item.kind == ItemKind::kText) json.key("logprobs").begin_array().end_array();
+    if (item.kind == ItemKind::kText) write_logprobs(item.logprobs, json);
     end_event(json);
     if (item.kind != ItemKind::kCall) {
       JsonWriter part = begin_event("response.content_part.done", index);
@@ -135,14 +190,20 @@ class ResponseAnswer : public ItemAnswer {
   }
   static void end_event(JsonWriter& json) { json.end_object().out() += "\n\n"; }
 
-  static std::string_view event_of(const ReplyItem& item) {
+  bool is_custom(const ReplyItem& item) const {
+    return item.kind == ItemKind::kCall && custom_tools_.contains(item.function);
+  }
+
+  std::string_view event_of(const ReplyItem& item) const {
+    if (is_custom(item)) return "response.custom_tool_call_input";
     if (item.kind == ItemKind::kCall) return "response.function_call_arguments";
     return item.kind == ItemKind::kText ? "response.output_text" : "response.reasoning_text";
   }
 
   std::string item_id(std::size_t index) const {
     const ItemKind kind = items()[index].kind;
-    const char* const prefix = kind == ItemKind::kCall   ? "fc_"
+    const char* const prefix = is_custom(items()[index]) ? "ctc_"
+                               : kind == ItemKind::kCall ? "fc_"
                                : kind == ItemKind::kText ? "msg_"
                                                          : "rs_";
     return prefix + id().substr(id().find('_') + 1) + "_" + std::to_string(index);
@@ -165,6 +226,12 @@ class ResponseAnswer : public ItemAnswer {
     const bool has_begun = status == ResponseStatus::kInProgress;
     const std::string_view text = has_begun ? std::string_view() : std::string_view(item.text);
     json.begin_object().field("id", item_id(index));
+    if (is_custom(item)) {
+      json.field("type", "custom_tool_call").field("status", response_status(status));
+      json.field("call_id", item.id).field("name", item.function);
+      json.field("input", CustomInput().push(text)).end_object();
+      return;
+    }
     if (item.kind == ItemKind::kCall) {
       json.field("type", "function_call").field("status", response_status(status));
       json.field("call_id", item.id).field("name", item.function).field("arguments", text);
@@ -203,6 +270,9 @@ class ResponseAnswer : public ItemAnswer {
 
   // The response as a whole.
   std::string body(ResponseStatus status, const Error* error = nullptr) const {
+    return body(status, error, echoed_);
+  }
+  std::string body(ResponseStatus status, const Error* error, const OrderedJson& echoed) const {
     std::string out;
     JsonWriter json(out);
     json.begin_object().field("id", id()).field("object", "response");
@@ -228,27 +298,35 @@ class ResponseAnswer : public ItemAnswer {
     } else {
       write_usage(json);
     }
-    for (const auto& [name, value] : echoed_.items()) json.raw_field(name, value.dump());
+    for (const auto& [name, value] : echoed.items()) json.raw_field(name, value.dump());
     json.end_object();
     return out;
   }
 
-  // The same at its end, which is kept.
+  // The same at its end, which is kept; it says so, unless it is too large for that.
   std::string kept_body() {
     StoredResponse response{.id = id(), .owner = owner_, .body = body(status())};
-    std::string text = response.body;
-    if (!is_stored_) return text;
-    response.input = input_;
+    if (!is_stored_) return response.body;
     JsonWriter output(response.output);
     write_output(status(), output);
+    if (!context().responses.takes(response.num_bytes() + input_.size())) {
+      return body(status(), nullptr, echoed_without_store(echoed_));
+    }
+    std::string text = response.body;
+    response.input = input_;
     context().responses.put(std::move(response));
     return text;
   }
 
   const OrderedJson echoed_;
   const std::string input_;  // JSON
+  const std::set<std::string, std::less<>> custom_tools_;
+  MemoryLimit::Part held_input_;
   const bool is_stored_;
   const ConnectionId owner_;
+  AnswerOptions token_options_;
+  std::optional<TokenLists> token_lists_;  // nothing: the answer has no log probabilities
+  CustomInput custom_input_;               // of the call that is being written
   const std::int64_t created_ = unix_seconds();
   int num_events_ = 0;
 };

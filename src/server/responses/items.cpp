@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "custom_tools.h"
 #include "generation/ordered_members.h"
 #include "lmtp/base/text.h"
 
@@ -16,7 +17,9 @@ Error bad_item(const std::string& where, const std::string& what) {
 
 // Text as it is, or the parts of text in the form of chats; one part is its text.
 Result<OrderedJson> item_content(const std::string& where, const OrderedJson* content) {
-  if (content == nullptr) return OrderedJson("");
+  if (content == nullptr) {
+    return bad_item(where, ": is missing; a string or an array of parts is needed");
+  }
   if (content->is_string()) return *content;
   if (!content->is_array()) return bad_item(where, ": is neither a string nor an array of parts");
   OrderedJson parts = OrderedJson::array();
@@ -67,8 +70,11 @@ class ItemReader {
   Result<void> add(const OrderedJson& item) {
     const std::string* const type = find_ordered_text(item, "type");
     if (type == nullptr || *type == "message") return add_message(item);
-    if (*type == "function_call") return add_call(item);
-    if (*type == "function_call_output") return add_output(item);
+    if (*type == "function_call") return add_call(item, "arguments");
+    if (*type == "custom_tool_call") return add_call(item, "input");
+    if (*type == "function_call_output" || *type == "custom_tool_call_output") {
+      return add_output(item);
+    }
     if (*type == "reasoning") {
       if (turn_.contains("content") || turn_.contains("tool_calls")) flush();
       if (const std::string text = item_reasoning(item); !text.empty()) {
@@ -78,7 +84,8 @@ class ItemReader {
     }
     return bad_item(where_, ": '" + shortened(*type, 64) +
                                 "' is not supported here; allowed are message, function_call, "
-                                "function_call_output and reasoning");
+                                "function_call_output, custom_tool_call, "
+                                "custom_tool_call_output and reasoning");
   }
 
   Result<void> add_message(const OrderedJson& item) {
@@ -89,7 +96,10 @@ class ItemReader {
                       ": role is unknown; allowed are \"user\", \"assistant\", \"system\" "
                       "and \"developer\"");
     }
-    auto content = item_content(where_ + ".content", find_ordered(item, "content"));
+    static const OrderedJson kNothing = "";  // some clients write null beside calls
+    const OrderedJson* given = find_ordered(item, "content");
+    if (given == nullptr && *role == "assistant") given = &kNothing;
+    auto content = item_content(where_ + ".content", given);
     if (!content) return content.error();
     if (*role != "assistant") {
       flush();
@@ -101,17 +111,20 @@ class ItemReader {
     return {};
   }
 
-  Result<void> add_call(const OrderedJson& item) {
+  // `field`: "arguments", or a custom tool's "input".
+  Result<void> add_call(const OrderedJson& item, const std::string& field) {
     const std::string* const id = find_ordered_text(item, "call_id");
     const std::string* const name = find_ordered_text(item, "name");
-    const std::string* const arguments = find_ordered_text(item, "arguments");
-    if (id == nullptr || name == nullptr || arguments == nullptr) {
-      return bad_item(where_, ": is no call; call_id, name and arguments are needed, as strings");
+    const std::string* const given = find_ordered_text(item, field);
+    if (id == nullptr || name == nullptr || given == nullptr) {
+      return bad_item(where_,
+                      ": is no call; call_id, name and " + field + " are needed, as strings");
     }
     calls_.insert(*id);
+    const std::string arguments = field == "input" ? custom_arguments(*given) : *given;
     turn_["tool_calls"].push_back({{"id", *id},
                                    {"type", "function"},
-                                   {"function", {{"name", *name}, {"arguments", *arguments}}}});
+                                   {"function", {{"name", *name}, {"arguments", arguments}}}});
     return {};
   }
 
@@ -160,7 +173,15 @@ Result<OrderedJson> input_items(const OrderedJson& input, const std::string& pre
       return bad_item("input[" + place + "]", ": is no item; an object is needed");
     }
     if (!item.contains("type")) item["type"] = "message";
-    if (find_ordered(item, "id") == nullptr) item["id"] = prefix + place;
+    const OrderedJson* const id = find_ordered(item, "id");
+    if (id == nullptr) {
+      item["id"] = prefix + place;
+    } else if (!id->is_string()) {
+      return bad_item("input[" + place + "]", ".id: is no string; a string is needed, or none");
+    }
+    if (!item["type"].is_string()) {
+      return bad_item("input[" + place + "]", ".type: is no string; a string is needed, or none");
+    }
     const OrderedJson* const content = find_ordered(item, "content");
     if (item["type"] == "message" && content != nullptr && content->is_string()) {
       const bool is_answer = item.contains("role") && item["role"] == "assistant";
@@ -174,11 +195,25 @@ Result<OrderedJson> input_items(const OrderedJson& input, const std::string& pre
   return items;
 }
 
+void make_ids_unique(const std::string& prefix, OrderedJson& items) {
+  std::set<std::string, std::less<>> known;
+  std::size_t number = 0;
+  for (OrderedJson& item : items) {
+    const std::string place = std::to_string(number++);
+    const std::string* const id = find_ordered_text(item, "id");
+    if (id != nullptr && known.insert(*id).second) continue;
+    const std::string own = prefix + "again_" + place;
+    known.insert(own);
+    item["id"] = own;
+  }
+}
+
 Result<OrderedJson> messages_of_items(const std::string& instructions, const OrderedJson& items) {
   return ItemReader().read(instructions, items);
 }
 
 OrderedJson chat_function(const OrderedJson& tool) {
+  if (is_custom_tool(tool) && !tool.contains("custom")) return function_of_custom(tool);
   const std::string* const type = find_ordered_text(tool, "type");
   if (type == nullptr || *type != "function" || tool.contains("function")) return tool;
   OrderedJson function = OrderedJson::object();

@@ -1,8 +1,10 @@
 #include "request.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
+#include "custom_tools.h"
 #include "generation/chat_prompt.h"
 #include "generation/fresh.h"
 #include "generation/json_fields.h"
@@ -11,12 +13,14 @@
 #include "items.h"
 #include "lmtp/base/text.h"
 #include "openai/common_fields.h"
+#include "truncation.h"
 
 namespace lmtp::server {
 namespace {
 
 constexpr std::string_view kToolForm =
-    R"({"type": "function", "name": ..., "parameters": {...}})";
+    "{\"type\": \"function\", \"name\": ..., \"parameters\": {...}} or {\"type\": \"custom\", "
+    "\"name\": ..., \"format\": {...}}";
 constexpr std::size_t kEchoedBytesMax = std::size_t{256} << 10;
 
 // The body's value as it was sent, for the answer; null where it has none. One that is large is not
@@ -62,9 +66,38 @@ void refuse_what_is_not_there(JsonFields& fields) {
   if (truncation != nullptr && *truncation != "auto" && *truncation != "disabled") {
     fields.fail("truncation", "is unknown; allowed are \"auto\" and \"disabled\"");
   }
-  if (fields.whole("top_logprobs", 0, 20).value_or(0) > 0) {
-    fields.fail("top_logprobs", "is not supported here; /v1/chat/completions has it");
+}
+
+// Reasoning is there always, and there are no vendors' tools, whose results could be included.
+void read_logprobs(JsonFields& fields, ResponseRequest& request) {
+  constexpr std::int64_t kTopMax = 20;  // as OpenAI has it
+  const auto num_top = fields.whole("top_logprobs", 0, kTopMax);
+  const Json* const include = fields.given("include");
+  bool has_them = num_top.value_or(0) > 0;
+  if (include != nullptr) {
+    if (!include->is_array() || !std::ranges::all_of(*include, &Json::is_string)) {
+      return fields.fail("include", "is no array of strings, which is allowed");
+    }
+    has_them = has_them || std::ranges::count(*include, "message.output_text.logprobs") > 0;
   }
+  if (!has_them) return;
+  request.num_top_logprobs = static_cast<int>(num_top.value_or(0));
+  request.generation.params.top_logprobs = *request.num_top_logprobs;
+}
+
+// What changes nothing here and is of its type all the same.
+void check_types(JsonFields& fields) {
+  for (const std::string_view field : {"stream_options", "text", "reasoning"}) {
+    const Json* const value = fields.given(field);
+    if (value != nullptr && !value->is_object()) {
+      fields.fail(field, seen(*value) + "; allowed is an object");
+    }
+  }
+  for (const std::string_view field :
+       {"user", "prompt_cache_key", "safety_identifier", "service_tier"}) {
+    fields.text(field);
+  }
+  fields.whole("max_tool_calls", 0, kAnyCount);  // of vendors' tools
 }
 
 std::optional<OfferedTools> read_response_tools(JsonFields& fields, const OrderedJson& tools,
@@ -75,7 +108,7 @@ std::optional<OfferedTools> read_response_tools(JsonFields& fields, const Ordere
   const std::string* const type = find_json_text(*given, "type");
   const std::string* const name = find_json_text(*given, "name");
   Json choice = *given;
-  if (type != nullptr && *type == "function" && name != nullptr) {
+  if (type != nullptr && (*type == "function" || *type == "custom") && name != nullptr) {
     choice = {{"type", "function"}, {"function", {{"name", *name}}}};
   }
   return read_tools(fields, tools, {&choice, calls_several}, reading);
@@ -86,7 +119,10 @@ void read_text_format(JsonFields& fields, const OrderedJson& body, bool has_text
                       SchemaReading reading, GenerationRequest& generation) {
   const Json* const text = fields.given("text");
   const Json* const format = text == nullptr ? nullptr : find_json(*text, "format");
-  if (text != nullptr && !text->is_object()) return fields.fail("text", "is no object");
+  const Json* const verbosity = text == nullptr ? nullptr : find_json(*text, "verbosity");
+  if (verbosity != nullptr && !verbosity->is_string()) {
+    fields.fail("text.verbosity: " + seen(*verbosity) + "; allowed is a string");
+  }
   if (format == nullptr || !has_text) return;
   const std::string* const type = find_json_text(*format, "type");
   if (type != nullptr && *type == "text") return;
@@ -109,8 +145,12 @@ OrderedJson read_reasoning(JsonFields& fields, const OrderedJson& body) {
   OrderedJson kwargs = read_template_kwargs(fields, body);
   const Json* const reasoning = fields.given("reasoning");
   if (reasoning == nullptr) return kwargs;
+  for (const std::string_view name : {"effort", "summary", "generate_summary"}) {
+    const Json* const value = find_json(*reasoning, name);
+    if (value == nullptr || value->is_string()) continue;
+    fields.fail("reasoning." + std::string(name) + ": " + seen(*value) + "; allowed is a string");
+  }
   const std::string* const effort = find_json_text(*reasoning, "effort");
-  if (!reasoning->is_object()) fields.fail("reasoning", "is no object");
   if (effort == nullptr) return kwargs;
   kwargs.emplace("reasoning_effort", *effort);
   if (*effort == "none") kwargs.emplace("enable_thinking", false);
@@ -137,9 +177,11 @@ Result<OrderedJson> read_items(JsonFields& fields, const OrderedJson& body,
   if (input == nullptr) {
     return Error{ErrorCode::kInvalid, "input: is missing; a string or an array of items is needed"};
   }
-  auto own = input_items(*body.find("input"), fresh_id("item_") + "_");
+  const std::string prefix = fresh_id("item_") + "_";
+  auto own = input_items(*body.find("input"), prefix);
   if (!own) return own;
   for (OrderedJson& item : *own) items.push_back(std::move(item));
+  make_ids_unique(prefix, items);
   if (items.empty()) {
     return Error{ErrorCode::kInvalid, "input: is empty; at least one item is needed"};
   }
@@ -159,6 +201,7 @@ void read_echoed(JsonFields& fields, const OrderedJson& body, OrderedJson& echoe
   echo_field(fields, body, "text", {{"format", {{"type", "text"}}}}, echoed);
   echo_field(fields, body, "tool_choice", "auto", echoed);
   echo_field(fields, body, "tools", OrderedJson::array(), echoed);
+  echo_field(fields, body, "top_logprobs", 0, echoed);
   echo_field(fields, body, "top_p", 1.0, echoed);
   echo_field(fields, body, "truncation", "disabled", echoed);
 }
@@ -181,17 +224,22 @@ Result<ResponseRequest> read_response_request(const std::string& body, const Api
   if (max_tokens) request.max_tokens = static_cast<int>(*max_tokens);
   read_sampling(fields, generation);
   refuse_what_is_not_there(fields);
-  fields.find("include");         // of what it may ask for, reasoning is there always
-  fields.find("stream_options");  // of obfuscation, which there is none of
+  check_types(fields);
+  read_logprobs(fields, request);
   check_metadata(fields);
   read_echoed(fields, *ordered, request.echoed);
   auto items = read_items(fields, *ordered, find);
   const SchemaReading reading = schema_reading(limits);
   const OrderedJson tools = read_tool_list(fields, *ordered, chat_function, kToolForm);
   auto offered = read_response_tools(fields, tools, reading);
+  if (ordered->contains("tools")) {
+    request.custom_tools =
+        read_custom_tools(fields, ordered->at("tools"), offered ? &*offered : nullptr);
+  }
   OrderedJson kwargs = read_reasoning(fields, *ordered);
   read_text_format(fields, *ordered, !(offered && offered->is_forced()), reading, generation);
   ChatPrompt prompt;
+  prompt.field = "input";
   take_wishes(fields, std::move(offered), generation, prompt.wishes);
   const auto budget = fields.whole("thinking_token_budget", 0, kAnyCount);
   if (budget) prompt.wishes.reasoning_tokens_max = static_cast<int>(*budget);
@@ -199,15 +247,25 @@ Result<ResponseRequest> read_response_request(const std::string& body, const Api
   generation.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();
   if (!items) return items.error();
-  auto messages = messages_of_items(instructions == nullptr ? "" : *instructions, *items);
+  const std::string system = instructions == nullptr ? "" : *instructions;
+  auto messages = messages_of_items(system, *items);
   if (!messages) return messages.error();
   keep_reasoning(*messages);
   prompt.chat.messages = messages->dump();
   if (!tools.empty()) prompt.chat.tools = tools.dump();
   if (!kwargs.empty()) prompt.chat.template_kwargs = kwargs.dump();
   prompt.plan = std::make_shared<ReplyPlan>();
-  set_prompt(std::move(prompt), generation);
-  if (request.is_stored) request.input = items->dump();
+  const std::string* const truncation = fields.text("truncation");
+  const bool truncates = truncation != nullptr && *truncation == "auto";
+  std::string text = request.is_stored || truncates ? items->dump() : std::string();
+  if (truncates) {
+    set_truncated_prompt(std::move(prompt), {system, text, request.max_tokens.value_or(1)},
+                         generation);
+  } else {
+    set_prompt(std::move(prompt), generation);
+  }
+  if (request.is_stored) request.input = std::move(text);
+  generation.num_bytes += request.input.size();
   return request;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "generation/generation.h"
@@ -19,7 +20,9 @@ struct ResponseRequest {
   bool streams = false;
   bool is_stored = true;
   std::optional<int> max_tokens = {};
-  OrderedJson echoed = OrderedJson::object();  // fields that the answer repeats
+  std::optional<int> num_top_logprobs = {};  // of each token of text; nothing: no log probabilities
+  std::set<std::string, std::less<>> custom_tools = {};  // their names
+  OrderedJson echoed = OrderedJson::object();            // fields that the answer repeats
   std::string input = {};  // a JSON array of items, earlier responses' first; empty: not stored
   GenerationRequest generation = {};
 };

@@ -9,6 +9,7 @@
 
 #include "answer.h"
 #include "context.h"
+#include "generation/read_body.h"
 #include "http/message.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
@@ -41,7 +42,7 @@ std::string query_parameter(std::string_view query, std::string_view name) {
 }
 
 // The list's page by `order`, `after` and `limit`, as OpenAI's: the last item first.
-std::string items_page(const OrderedJson& all, std::string_view query) {
+HttpResponse items_page(const OrderedJson& all, std::string_view query) {
   constexpr std::size_t kPage = 20;
   constexpr std::size_t kPageMax = 100;
   OrderedJson items = all;
@@ -50,7 +51,12 @@ std::string items_page(const OrderedJson& all, std::string_view query) {
   if (const std::string after = query_parameter(query, "after"); !after.empty()) {
     const auto found = std::ranges::find_if(
         items, [&](const OrderedJson& item) { return item.value("id", OrderedJson()) == after; });
-    begin = static_cast<std::size_t>(found - items.begin()) + (found == items.end() ? 0 : 1);
+    if (found == items.end()) {
+      return openai_error({ErrorCode::kInvalid, "after: no item of the response has the id '" +
+                                                    shortened(after, 64) +
+                                                    "'; one of them is needed"});
+    }
+    begin = static_cast<std::size_t>(found - items.begin()) + 1;
   }
   std::size_t limit = kPage;
   const std::string text = query_parameter(query, "limit");
@@ -67,21 +73,23 @@ std::string items_page(const OrderedJson& all, std::string_view query) {
                             {"first_id", id_of(begin)},
                             {"last_id", id_of(end - 1)},
                             {"has_more", end < items.size()}};
-  return list.dump() + "\n";
+  return {200, "application/json", list.dump() + "\n"};
 }
 
-}  // namespace
+// What is kept of the response before this one, which is read with it; 0: it names none. No body
+// is parsed that does not have the field's name.
+std::size_t bytes_before(ServerContext& context, const HttpRequest& http, ConnectionId owner) {
+  constexpr std::string_view kField = "previous_response_id";
+  if (http.body.find(kField) == std::string::npos) return 0;
+  const auto body = parse_json(http.body, "body");
+  const std::string* const id = body ? find_json_text(*body, kField) : nullptr;
+  const auto found = id == nullptr ? nullptr : context.responses.find(*id, owner);
+  return found == nullptr ? 0 : found->input.size() + found->output.size();
+}
 
-Then responses_create(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
-  if (!text::renders_chat_templates()) {
-    constexpr int kNotImplemented = 501;
-    return [responder] {
-      responder->send({kNotImplemented, "application/json",
-                       openai_refusal_json(kNotImplemented, kRendersNoTemplates)});
-    };
-  }
-  const ConnectionId owner = responses_owner(*responder);
-  auto request = read_response_request(http.body, context.options.api, [&](const std::string& id) {
+Then read_and_answer(ServerContext& context, const std::string& body, ConnectionId owner,
+                     const ResponderPtr& responder) {
+  auto request = read_response_request(body, context.options.api, [&](const std::string& id) {
     return context.responses.find(id, owner);
   });
   return [&context, responder, request = std::move(request)]() mutable {
@@ -95,6 +103,26 @@ Then responses_create(ServerContext& context, HttpRequest& http, const Responder
   };
 }
 
+}  // namespace
+
+Then responses_create(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
+  if (!text::renders_chat_templates()) {
+    constexpr int kNotImplemented = 501;
+    return [responder] {
+      responder->send({kNotImplemented, "application/json",
+                       openai_refusal_json(kNotImplemented, kRendersNoTemplates)});
+    };
+  }
+  const ConnectionId owner = responses_owner(*responder);
+  const bool is_on_strand = http.body.size() <= kEncodedAtOnceMax;
+  const std::size_t num_before = is_on_strand ? bytes_before(context, http, owner) : 0;
+  if (num_before <= kEncodedAtOnceMax) return read_and_answer(context, http.body, owner, responder);
+  return [&context, num_before, path = http.path, body = std::move(http.body), owner, responder] {
+    work_on_bytes(context, num_before + body.size(), path, responder,
+                  [=, &context] { return read_and_answer(context, body, owner, responder); });
+  };
+}
+
 void responses_get(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   std::string id = http.path.substr(kPath.size());
   const bool lists = id.ends_with(kItems);
@@ -102,9 +130,12 @@ void responses_get(ServerContext& context, HttpRequest& http, const ResponderPtr
   const auto found = context.responses.find(id, responses_owner(*responder));
   if (found == nullptr) return responder->send(no_response(id));
   if (!lists) return responder->send({200, "application/json", found->body + "\n"});
-  const auto items = parse_ordered_json(found->input, "items");
-  if (!items) return responder->send(openai_error(items.error()));
-  responder->send({200, "application/json", items_page(*items, http.query)});
+  work_on_bytes(context, found->input.size(), http.path, responder,
+                [found, query = http.query, responder]() -> Then {
+                  const auto items = parse_ordered_json(found->input, "items");
+                  auto page = items ? items_page(*items, query) : openai_error(items.error());
+                  return [responder, page = std::move(page)] { responder->send(page); };
+                });
 }
 
 void responses_delete(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {

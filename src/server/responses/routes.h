@@ -25,8 +25,10 @@ ResponseRequest
   parallel_tool_calls, store, stream boolean
   text, reasoning, metadata, stream_options, chat_template_kwargs object
   include string[]
+  user, prompt_cache_key, safety_identifier, service_tier string
+  max_tool_calls 0..
   truncation 'auto'|'disabled'
-  top_logprobs 0..0
+  top_logprobs 0..20
   thinking_token_budget 0..
   background, conversation, prompt nothing
   cache_salt string
@@ -47,6 +49,7 @@ Response
   metadata!, reasoning!, text! object
   parallel_tool_calls!, store! boolean
   temperature!, top_p! number
+  top_logprobs! integer
   tool_choice! string|object
   tools! object[]
   truncation! string
@@ -72,7 +75,7 @@ PartEvent
   item_id! string
   content_index integer
   part object
-  delta, text, name, arguments string
+  delta, text, name, arguments, input string
   logprobs object[]
 
 ItemList

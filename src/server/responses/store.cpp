@@ -32,10 +32,22 @@ void ResponseStore::make_room(std::size_t num_bytes, ConnectionId owner) {
   }
 }
 
+void ResponseStore::begin(const std::string& id, ConnectionId owner) {
+  const std::lock_guard lock(mutex_);
+  writing_[id] = {owner};
+}
+
+void ResponseStore::end(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  writing_.erase(id);
+}
+
 void ResponseStore::put(StoredResponse response, Clock::time_point now) {
   const std::size_t num_bytes = response.num_bytes();
-  if (num_bytes > limits_.bytes_max / 16) return;
   const std::lock_guard lock(mutex_);
+  const auto written = writing_.extract(response.id);
+  const bool is_erased = !written.empty() && written.mapped().is_erased;
+  if (is_erased || !takes(num_bytes)) return;
   forget_old(now);
   make_room(num_bytes, response.owner);
   num_bytes_ += num_bytes;
@@ -64,6 +76,10 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id,
 bool ResponseStore::erase(const std::string& id, ConnectionId owner, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   forget_old(now);
+  const auto writing = writing_.find(id);
+  if (writing != writing_.end() && writing->second.owner == owner) {
+    return !std::exchange(writing->second.is_erased, true);
+  }
   const auto held = held_by(id, owner);
   if (held == order_.end()) return false;
   forget(held);

@@ -46,11 +46,19 @@ class ResponseStore {
 
   explicit ResponseStore(Limits limits = {}) : limits_(limits) {}
 
+  // One that is being written: nobody finds it, and erase() has it forgotten.
+  void begin(const std::string& id, ConnectionId owner);
+  // It ends without being kept, or has ended.
+  void end(const std::string& id);
+  // Whether one of so many bytes is kept.
+  bool takes(std::size_t num_bytes) const { return num_bytes <= limits_.bytes_max / 16; }
+
+  // It is kept unless it is too large, or was begun and erased since.
   void put(StoredResponse response, Clock::time_point now = Clock::now());
   // Null: there is none, or it is another key's.
   std::shared_ptr<const StoredResponse> find(const std::string& id, ConnectionId owner,
                                              Clock::time_point now = Clock::now());
-  // False: as above.
+  // Also one that is being written. False: as above.
   bool erase(const std::string& id, ConnectionId owner, Clock::time_point now = Clock::now());
 
  private:
@@ -75,6 +83,11 @@ class ResponseStore {
     std::size_t num = 0;
   };
   std::unordered_map<ConnectionId, Share> shares_;
+  struct Writing {
+    ConnectionId owner = {};
+    bool is_erased = false;
+  };
+  std::unordered_map<std::string, Writing> writing_;
   std::size_t num_bytes_ = 0;
 };
 

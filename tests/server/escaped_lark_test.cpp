@@ -1,0 +1,55 @@
+// Grammars of texts, as they are within a string of JSON.
+#include "generation/escaped_lark.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+namespace lmtp::server {
+namespace {
+
+std::string escaped(const std::string& lark) {
+  const auto text = escaped_lark(lark);
+  return text ? *text : text.error().message.substr(0, text.error().message.find(';'));
+}
+
+TEST(EscapedLark, TextsAndRegularExpressionsHaveTheEscapesOfJson) {
+  const std::pair<std::string, std::string> rows[] = {
+      {R"(start: "a" | b // c)", R"(start: "a" | b )"},
+      {R"("\"\n")", R"("\\\"\\n")"},
+      {"/a\"b/", R"(/a(?:\\")b/)"},
+      {R"(/\\\n/)", R"(/(?:\\\\)(?:\\n)/)"},
+      {R"(/\x41\u{e9}/)", "/A\xc3\xa9/"},
+      {R"(/./)", R"(/(?:[^"\\\x00-\x1f]|\\["\\rtbf])/)"},
+      {R"(/(?s:.)./)", R"(/(?:(?:[^"\\\x00-\x1f]|\\["\\nrtbf]))(?:[^"\\\x00-\x1f]|\\["\\rtbf])/)"},
+      {R"(/[a-z]+?/)", R"(/(?:[[a-z]&&[^"\\\x00-\x1f]])+?/)"},
+      {R"(/[^\n"]{2}/)", R"(/(?:[[^\n"]&&[^"\\\x00-\x1f]]|\\[\\rtbf]){2}/)"},
+      {R"(/\d\S/)", R"(/\d(?:[\S&&[^"\\\x00-\x1f]]|\\["\\b])/)"},
+      {R"(/(?P<n>a)\//)", R"(/(?:a)\//)"},
+      {"%import common.LF", R"(LF: "\\n")"},
+      {"%import common.INT\n%ignore \" \"", "%import common.INT\n%ignore \" \""},
+  };
+  for (const auto& [lark, expected] : rows) EXPECT_EQ(escaped(lark), expected) << lark;
+}
+
+TEST(EscapedLark, WhatElseThereIsIsRefused) {
+  const std::pair<std::string, std::string> rows[] = {
+      {"start: %json {}", "has %json"},
+      {"start: <tool>", "has '<'"},
+      {"%import common.NOTHING", "imports common.NOTHING"},
+      {"%import other.X", "has %import"},
+      {R"(/a/i)", "has a regular expression with the flag i"},
+      {R"(/\p{L}/)", R"(has a regular expression with '\p')"},
+      {R"(/(?=a)/)", "has a regular expression with '(?'"},
+      {R"(/[a&&b]/)", "has a regular expression with '[a&&b]'"},
+      {R"(/[a/)", "has a regular expression with '['"},
+      {"/a", "has a regular expression that is empty or open"},
+      {R"("a)", "has a text that is not as in JSON"},
+      {R"("\n"i)", "has a text with escapes before 'i'"},
+  };
+  for (const auto& [lark, expected] : rows) EXPECT_EQ(escaped(lark), expected) << lark;
+}
+
+}  // namespace
+}  // namespace lmtp::server
