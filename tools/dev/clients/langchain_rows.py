@@ -10,6 +10,12 @@ llm = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", temperature=0, max_to
                  max_retries=0, timeout=ROW_S)  # fmt: skip
 
 
+responses = ChatOpenAI(
+    model=MODEL, base_url=V1, api_key="none", temperature=0, max_tokens=MAX_TOKENS, max_retries=0,
+    timeout=ROW_S, use_responses_api=True,
+)  # fmt: skip
+
+
 def is_message_with_call(message, city=None):
     assert not message.invalid_tool_calls, f"broken {message.invalid_tool_calls}"
     call = first_of(message.tool_calls, city)
@@ -68,6 +74,39 @@ def _():
     stream = agent.stream({"messages": [user(call_for("Paris"))]}, {"recursion_limit": 6},
                           stream_mode="messages")  # fmt: skip
     loop_ran("".join(str(message.content) for message, _ in stream))
+
+
+@row("use_responses_api, invoke")
+def _():
+    has_text(responses.invoke(QUESTION).text)
+
+
+@row("use_responses_api, stream")
+def _():
+    has_text(joined(responses.stream(QUESTION)).text)
+
+
+@row("use_responses_api, bind_tools, streamed")
+def _():
+    stream = responses.bind_tools([get_weather]).stream(call_for("Paris"))
+    is_message_with_call(joined(stream), "Paris")
+
+
+@row('use_responses_api, bind_tools(tool_choice="any")')
+def _():
+    is_message_with_call(responses.bind_tools([get_weather], tool_choice="any").invoke(QUESTION))
+
+
+@row("use_responses_api, create_agent")
+def _():
+    agent = create_agent(responses, [get_weather], system_prompt="Be helpful.")
+    answer = agent.invoke({"messages": [user(call_for("Paris"))]}, {"recursion_limit": 6})
+    loop_ran(answer["messages"][-1].text)
+
+
+@row("use_responses_api, with_structured_output")
+def _():
+    is_weather(responses.with_structured_output(Weather).invoke(DESCRIBE))
 
 
 @row("create_agent(response_format=)")

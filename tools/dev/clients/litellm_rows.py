@@ -1,7 +1,9 @@
+import asyncio
+
 import litellm
 from rows import (
-    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, TOOL, V1, WEATHER, Weather, call_for, first_of,
-    has_text, is_call, is_weather, row, same, user,
+    DESCRIBE, MAX_TOKENS, MODEL, QUESTION, ROW_S, SERVER, TOOL, V1, WEATHER, Weather, call_for,
+    first_of, has_text, is_call, is_weather, row, same, user,
 )  # fmt: skip
 
 
@@ -74,3 +76,36 @@ def _():
         model=f"hosted_vllm/{MODEL}", state="Hello", questions=questions, api_base=V1,
         api_key="none", timeout=ROW_S)  # fmt: skip
     same("a" in str(answer), True)
+
+
+@row("openai/responses/, tools")
+def _():
+    answer = ask(user(call_for("Paris")), tools=[TOOL], provider="openai/responses")
+    is_answer_with_call(answer, "Paris")
+
+
+@row("anthropic/, tools")
+def _():
+    answer = litellm.completion(
+        model=f"anthropic/{MODEL}", messages=[user(call_for("Paris"))], tools=[TOOL],
+        api_base=SERVER, api_key="none", temperature=0, max_tokens=MAX_TOKENS, num_retries=0,
+        timeout=ROW_S)  # fmt: skip
+    is_answer_with_call(answer, "Paris")
+
+
+@row("responses()")
+def _():
+    answer = litellm.responses(
+        model=f"openai/{MODEL}", input=QUESTION, api_base=V1, api_key="none", timeout=ROW_S,
+        max_output_tokens=MAX_TOKENS)  # fmt: skip
+    has_text(answer.output[-1].content[0].text)
+
+
+for provider, base in {"anthropic": SERVER, "openai": V1}.items():
+
+    @row(f"anthropic.messages, {provider}/")
+    def _(provider=provider, base=base):
+        answer = asyncio.run(litellm.anthropic.messages.acreate(
+            model=f"{provider}/{MODEL}", api_base=base, api_key="none", timeout=ROW_S,
+            messages=[user(QUESTION)], max_tokens=MAX_TOKENS))  # fmt: skip
+        has_text(answer["content"][0]["text"])
