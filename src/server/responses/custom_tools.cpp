@@ -83,6 +83,7 @@ OrderedJson function_of_custom(const OrderedJson& tool) {
   for (const std::string_view name : {"name", "description"}) {
     if (const OrderedJson* const value = find_ordered(tool, name)) function[name] = *value;
   }
+  function.emplace("description", "");  // without one gpt-oss's template fails
   OrderedJson input = {{"type", "string"}};
   const auto format = format_of(tool);
   if (format && !format->definition.empty()) {
