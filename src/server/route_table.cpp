@@ -81,6 +81,9 @@ constexpr Route kRoutes[] = {
      "UnloadAdapterRequest", "text/plain", "", "adapters.md#while-serving", kLora},
     {"GET", "/version", kKey, 0, answer_version, &kOpenAi,
      "", "Version", "", "http.md#openais-api"},
+    {"GET", "/load", kKey, 0, openai_load, &kOpenAi, "", "ServerLoad", "", "http.md#openais-api"},
+    {"GET", "/tokenizer_info", kKey, 0, openai_tokenizer_info, &kOpenAi,
+     "", "TokenizerInfo", "", "http.md#openais-api"},
     {"GET", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
     {"POST", "/ping", kKey, 0, answer_ping, &kProbes, "", "Health", "", "http.md#openais-api"},
 

@@ -21,7 +21,7 @@ namespace {
 
 void refuse_chat_fields(JsonFields& fields) {
   for (const std::string_view field :
-       {"functions", "audio", "web_search_options", "chat_template"}) {
+       {"functions", "audio", "web_search_options", "chat_template", "suffix"}) {
     const Json* value = fields.find(field);
     if (value != nullptr && !is_empty_json(*value)) {
       fields.fail(field, "is not supported; leave it out");

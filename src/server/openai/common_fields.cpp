@@ -25,11 +25,11 @@ struct Unsupported {
 constexpr std::array kUnsupported = {
     Unsupported{"structural_tag", "is not supported; structured_outputs with a grammar is"},
     Unsupported{"adapter_id", "is not supported; an adapter is named as model"},
-    Unsupported{"suffix", "is not supported: no text can be filled in before it; leave it out"},
     Unsupported{"use_beam_search", "is not supported; best_of is"},
     Unsupported{"length_penalty", "is not supported: it belongs to beam search; leave it out"},
     Unsupported{"prompt_embeds", "is not supported; send text or token ids"},
     Unsupported{"logits_processors", "is not supported; logit_bias is"},
+    Unsupported{"priority", "is not supported: requests share the model; allowed is 0"},
 };
 
 // Clients write out defaults: what changes nothing is taken.

@@ -48,6 +48,18 @@ HttpResponse model_response(const std::string& name, const Result<registry::Mode
 
 }  // namespace
 
+// What is under way, of the models that the caller may use.
+void openai_load(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
+  const CallerModels models = context.generation.models.of(responder->caller());
+  int load = 0;
+  for (const registry::ModelStatus& model : models.list()) {
+    if (models.may_use(model.description.name)) {
+      load += model.stats.num_running + model.stats.num_waiting;
+    }
+  }
+  responder->send(json_response({{"server_load", load}}));
+}
+
 // Lists the models that are loaded or being loaded, and the default.
 void openai_models(ServerContext& context, HttpRequest& /*http*/, const ResponderPtr& responder) {
   const CallerModels models = context.generation.models.of(responder->caller());

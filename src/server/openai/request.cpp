@@ -1,11 +1,13 @@
 #include "request.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string_view>
 #include <utility>
 
 #include "common_fields.h"
 #include "generation/encode_text.h"
+#include "generation/fill_in.h"
 #include "generation/json_fields.h"
 #include "lmtp/base/json.h"
 
@@ -25,24 +27,38 @@ Result<PromptInput> prompt_input(const Json& value, const std::string& where) {
 
 struct PromptReading {
   bool adds_bos = true;
-  std::optional<std::size_t> num_last;  // of each prompt, no more than its last tokens
+  std::optional<std::size_t> num_last = {};  // of each prompt, no more than its last tokens
+  std::optional<int> num_new = {};           // the same: as many as leave room for these
+  std::string suffix = {};                   // that follows what is generated; empty: nothing
 };
+
+Result<std::vector<TokenId>> encode_prompt(const PromptInput& input, const PromptReading& how,
+                                           const registry::ReadyModel& model) {
+  const auto* const text = std::get_if<std::string>(&input);
+  if (text == nullptr && how.suffix.empty()) return std::get<std::vector<TokenId>>(input);
+  if (text == nullptr) {
+    return Error{ErrorCode::kInvalid, "suffix: stands beside token ids; allowed is a text"};
+  }
+  if (!how.suffix.empty()) return encode_fill_in(model.tokenizer, *text, how.suffix, how.adds_bos);
+  return encode_text(model.tokenizer, "prompt", *text, {.begins = true, .adds_bos = how.adds_bos});
+}
 
 Result<Prompts> encode_prompts(const std::vector<PromptInput>& inputs, const PromptReading& how,
                                const registry::ReadyModel& model) {
   Prompts prompts;
   for (const PromptInput& input : inputs) {
-    if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
-      prompts.push_back(*ids);
-    } else {
-      auto encoded = encode_text(model.tokenizer, "prompt", std::get<std::string>(input),
-                                 {.begins = true, .adds_bos = how.adds_bos});
-      if (!encoded) return encoded.error();
-      prompts.push_back(std::move(*encoded));
-    }
+    auto encoded = encode_prompt(input, how, model);
+    if (!encoded) return encoded.error();
+    prompts.push_back(std::move(*encoded));
     std::vector<TokenId>& ids = prompts.back();
-    if (how.num_last && ids.size() > *how.num_last) {
-      ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(*how.num_last));
+    std::size_t num_last = how.num_last.value_or(ids.size());
+    if (how.num_new) {
+      const int room = model.limits.total_tokens_max() - *how.num_new;
+      num_last =
+          static_cast<std::size_t>(std::max(1, std::min(room, model.limits.input_tokens_max())));
+    }
+    if (ids.size() > num_last) {
+      ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(num_last));
     }
   }
   return prompts;
@@ -55,6 +71,19 @@ void read_completion_logprobs(JsonFields& fields, OpenAiRequest& request) {
   request.generation.params.top_logprobs = request.answer.num_top;
   if (fields.whole(kTopLogprobsName, 0, kMaxTopLogprobs).value_or(0) > 0) {
     fields.fail(kTopLogprobsName, "is a field of chats; here logprobs is the number");
+  }
+}
+
+// -1, as vLLM has it: as many as fit.
+void read_truncation(JsonFields& fields, int num_new, PromptReading& how) {
+  constexpr std::string_view kField = "truncate_prompt_tokens";
+  const auto num_last = fields.whole(kField, -1, kAnyCount);
+  if (!num_last) return;
+  if (*num_last == 0) fields.fail(kField, "is 0; allowed are -1 and numbers of tokens");
+  if (*num_last == -1) {
+    how.num_new = num_new;
+  } else {
+    how.num_last = static_cast<std::size_t>(*num_last);
   }
 }
 
@@ -110,7 +139,8 @@ Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& 
   generation.scores_prompts |= (answer.echo && answer.logprobs) || !generation.generates;
   PromptReading how;
   how.adds_bos = fields.boolean("add_special_tokens", true);
-  how.num_last = fields.whole("truncate_prompt_tokens", 1, kAnyCount);
+  read_truncation(fields, generation.params.max_tokens, how);
+  if (const std::string* const suffix = fields.text("suffix")) how.suffix = *suffix;
   auto prompts = read_inputs(fields.find("prompt"), "prompt", kSequencesMax);
   generation.unknown_keys = fields.unknown_keys();
   if (fields.failed()) return fields.error();
@@ -120,7 +150,7 @@ Result<OpenAiRequest> read_completion(const std::string& body, const ApiLimits& 
   generation.make_prompts = [inputs, how](const registry::ReadyModel& model) {
     return encode_prompts(*inputs, how, model);
   };
-  if (answer.echo && !how.num_last) answer.prompts = inputs;
+  if (answer.echo && !how.num_last && !how.num_new) answer.prompts = inputs;
   return request;
 }
 
@@ -131,7 +161,7 @@ Result<TokenizeRequest> read_tokenize(const std::string& body) {
   TokenizeRequest request;
   GenerationRequest& generation = request.generation;
   request.with_texts = fields.boolean("return_token_strs", false);
-  const PromptReading how{fields.boolean("add_special_tokens", true), {}};
+  const PromptReading how{.adds_bos = fields.boolean("add_special_tokens", true)};
   if (fields.find("messages") != nullptr) {
     auto chat = read_chat_tokens(*root, body);
     if (!chat) return chat.error();

@@ -20,6 +20,8 @@ Read openai_rerank;  // Cohere's and Jina's, as vLLM has it
 Read openai_tokenize;
 Read openai_detokenize;
 Handle openai_models;
+Handle openai_load;  // as vLLM has it
+Handle openai_tokenizer_info;
 Handle openai_model;  // that the path names; looked up on the disk where it is not loaded
 Read load_adapter;    // of LoRA, as vLLM has it
 Read unload_adapter;
@@ -45,7 +47,8 @@ CommonRequest
   guided_choice string[]
   guided_json_object boolean
   prompt_logprobs -1..1024
-  structural_tag, adapter_id, suffix, use_beam_search, prompt_embeds nothing
+  structural_tag, adapter_id, use_beam_search, prompt_embeds nothing
+  priority 0..0
   allowed_token_ids TokenIds
   logits_processors nothing
   cache_salt string
@@ -72,7 +75,8 @@ CompletionRequest: CommonRequest
   logprobs 0..1024
   top_logprobs nothing
   add_special_tokens boolean
-  truncate_prompt_tokens 1..
+  truncate_prompt_tokens -1..
+  suffix string
 
 Prompt
   messages! Message[]
@@ -101,7 +105,7 @@ ChatRequest: CommonRequest, Prompt
   tool_choice 'none'|'auto'|'required'|object
   parallel_tool_calls, include_reasoning boolean
   thinking_token_budget 0..
-  functions, audio, web_search_options, chat_template nothing
+  functions, audio, web_search_options, chat_template, suffix nothing
   function_call 'none'|'auto'
   modalities 'text'[]
 
@@ -313,6 +317,15 @@ Model
 
 Version
   version! string
+
+ServerLoad
+  server_load! integer
+
+TokenizerInfo
+  tokenizer_class!, chat_template! string
+  vocab_size!, model_max_length! integer
+  add_bos_token! boolean
+  bos_token!, eos_token! string|null
 
 Error
   error! ErrorDetails

@@ -57,6 +57,31 @@ Then openai_tokenize(ServerContext& context, HttpRequest& http, const ResponderP
   };
 }
 
+// As transformers' tokenizer_config.json, for clients that render or count by themselves. The class
+// is the one that loads any of these files.
+void openai_tokenizer_info(ServerContext& context, HttpRequest& /*http*/,
+                           const ResponderPtr& responder) {
+  GenerationRequest request;
+  request.make_prompts = [](const registry::ReadyModel&) { return Prompts{{}}; };
+  auto make_body = [](const registry::ReadyModel& model, const Prompts& /*prompts*/) {
+    const tokenizer::Tokenizer& tokenizer = **model.tokenizer;
+    const auto text_of = [&](TokenId id) {
+      return id < 0 ? OrderedJson() : OrderedJson(std::string(tokenizer.token_bytes(id)));
+    };
+    const std::string chat =
+        model.chat_template ? (*model.chat_template)->tools_template() : std::string();
+    const OrderedJson info = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                              {"chat_template", chat},
+                              {"vocab_size", tokenizer.vocab_size()},
+                              {"model_max_length", model.limits.context_length},
+                              {"add_bos_token", tokenizer.adds_bos()},
+                              {"bos_token", text_of(tokenizer.bos_id())},
+                              {"eos_token", text_of(tokenizer.eos_id())}};
+    return json_text(info) + "\n";
+  };
+  answer_prompts(context.generation, std::move(request), responder, make_body, openai_error);
+}
+
 Then openai_detokenize(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
   if (!root) return refusal(context, root.error(), responder);

@@ -1,0 +1,70 @@
+#include "fill_in.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "encode_text.h"
+
+namespace lmtp::server {
+namespace {
+
+// The tokens before the first text, before the second one, and before what is filled in; that one
+// is empty where the text before comes last.
+struct FillInTokens {
+  std::string_view before;
+  std::string_view after;
+  std::string_view middle;
+};
+constexpr FillInTokens kFillInTokens[] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
+    {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"},
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},
+    {"[PREFIX]", "[SUFFIX]", ""},
+};
+
+// The token of that text; nothing: it is several, or another one.
+std::optional<TokenId> token_of(const tokenizer::Tokenizer& tokenizer, std::string_view text) {
+  const auto ids = tokenizer.encode_continuation(text);
+  const bool is_one = ids && ids->size() == 1 && tokenizer.token_bytes(ids->front()) == text;
+  return is_one ? std::optional(ids->front()) : std::nullopt;
+}
+
+}  // namespace
+
+Result<std::vector<TokenId>> encode_fill_in(const registry::LoadedTokenizer& loaded,
+                                            const std::string& before, const std::string& after,
+                                            bool adds_bos) {
+  if (!loaded) return no_tokenizer("suffix", loaded.error());
+  const tokenizer::Tokenizer& tokenizer = **loaded;
+  for (const FillInTokens& tokens : kFillInTokens) {
+    const auto first = token_of(tokenizer, tokens.before);
+    const auto second = token_of(tokenizer, tokens.after);
+    const auto last = tokens.middle.empty() ? first : token_of(tokenizer, tokens.middle);
+    if (!first || !second || !last) continue;
+    const auto head = encode_text(loaded, "prompt", before, {.begins = false, .adds_bos = false});
+    if (!head) return head.error();
+    const auto tail = encode_text(loaded, "suffix", after, {.begins = false, .adds_bos = false});
+    if (!tail) return tail.error();
+    std::vector<TokenId> ids;
+    const auto add = [&](TokenId mark, const std::vector<TokenId>& text) {
+      ids.push_back(mark);
+      ids.insert(ids.end(), text.begin(), text.end());
+    };
+    if (adds_bos && tokenizer.adds_bos() && tokenizer.bos_id() >= 0) {
+      ids.push_back(tokenizer.bos_id());
+    }
+    const bool is_last = tokens.middle.empty();
+    if (!is_last) add(*first, *head);
+    add(*second, *tail);
+    is_last ? add(*first, *head) : ids.push_back(*last);
+    return ids;
+  }
+  return Error{ErrorCode::kInvalid,
+               "suffix: this model has no tokens for filling in before it; leave it out, or ask a "
+               "model that has <|fim_suffix|>, as is needed"};
+}
+
+}  // namespace lmtp::server
