@@ -63,8 +63,8 @@ Result<std::vector<TokenId>> encode_fill_in(const registry::LoadedTokenizer& loa
     return ids;
   }
   return Error{ErrorCode::kInvalid,
-               "suffix: this model has no tokens for filling in before it; leave it out, or ask a "
-               "model that has <|fim_suffix|>, as is needed"};
+               "suffix: is not supported by this model: tokens for filling in, such as "
+               "<|fim_suffix|>, are needed; leave it out"};
 }
 
 }  // namespace lmtp::server
