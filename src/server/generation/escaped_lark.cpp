@@ -65,7 +65,7 @@ class RegexEscaper {
 
  private:
   void fail(std::string_view what) {
-    if (!failed_) failed_ = shortened(std::string(what), 16);
+    if (!failed_) failed_ = shortened(what, 16);
     rest_ = {};
   }
   bool take(std::string_view text) {
@@ -100,7 +100,7 @@ class RegexEscaper {
     if (take("s:")) {
       dots_.back() = true;
     } else if (rest_.starts_with("P<") ||
-               (rest_.starts_with("<") && !rest_.starts_with("<=") && !rest_.starts_with("<!"))) {
+               (rest_.starts_with('<') && !rest_.starts_with("<=") && !rest_.starts_with("<!"))) {
       rest_.remove_prefix(std::min(rest_.size(), rest_.find('>') + 1));
     } else {
       fail("(?");
@@ -130,8 +130,9 @@ class RegexEscaper {
     const std::size_t num = is_braced ? rest_.find('}') : letter == 'x' ? 2 : 4;
     if (num > rest_.size()) return std::nullopt;
     unsigned code = 0;
-    const char* const end = rest_.data() + num;
-    const auto [at, error] = std::from_chars(rest_.data(), end, code, 16);
+    const std::string digits(rest_.substr(0, num));
+    const char* const end = digits.data() + digits.size();
+    const auto [at, error] = std::from_chars(digits.data(), end, code, 16);
     if (error != std::errc() || at != end || code > 0x10ffff) return std::nullopt;
     rest_.remove_prefix(num + (is_braced ? 1 : 0));
     return code;
@@ -221,7 +222,7 @@ class RegexEscaper {
   };
 
   std::optional<Part> class_part() {
-    if (rest_.starts_with("[") || rest_.starts_with("&&") || rest_.starts_with("--") ||
+    if (rest_.starts_with('[') || rest_.starts_with("&&") || rest_.starts_with("--") ||
         rest_.starts_with("~~")) {
       return std::nullopt;
     }
@@ -246,11 +247,11 @@ class RegexEscaper {
     const bool is_negated = take("^");
     std::vector<Part> parts;
     bool is_first = true;
-    while (is_first || !rest_.starts_with("]")) {
+    while (is_first || !rest_.starts_with(']')) {
       is_first = false;
       if (rest_.empty()) return fail("[");
       auto part = class_part();
-      if (part && part->letter == '\0' && rest_.starts_with("-") && !rest_.starts_with("-]")) {
+      if (part && part->letter == '\0' && rest_.starts_with('-') && !rest_.starts_with("-]")) {
         take("-");
         const auto last = class_part();
         if (!last || last->letter != '\0') return fail(whole);
@@ -327,13 +328,13 @@ class LarkEscaper {
 
   Result<void> add_text() {
     const std::string_view quotes = quoted();
-    const auto text = parse_json(std::string(quotes), "text");
+    const auto text = parse_json(quotes, "text");
     if (!text || !text->is_string()) return not_allowed("has a text that is not as in JSON");
     std::string inner;
     append_json_string(text->get<std::string>(), inner);
     inner = inner.substr(1, inner.size() - 2);
     const bool is_escaped = inner != text->get<std::string>();
-    if (is_escaped && (rest_.starts_with("i") || rest_.starts_with(".."))) {
+    if (is_escaped && (rest_.starts_with('i') || rest_.starts_with(".."))) {
       return not_allowed("has a text with escapes before '" + std::string(rest_.substr(0, 2)) +
                          "'");
     }
@@ -371,7 +372,7 @@ class LarkEscaper {
     rest_.remove_prefix(std::min(rest_.size(), rest_.find_first_not_of(" \t")));
     constexpr std::string_view kModule = "common.";
     if (statement != "import" || !rest_.starts_with(kModule)) {
-      return not_allowed("has %" + shortened(std::string(statement), 16));
+      return not_allowed("has %" + shortened(statement, 16));
     }
     rest_.remove_prefix(kModule.size());
     const std::string_view terminal = name();
@@ -381,7 +382,7 @@ class LarkEscaper {
     } else if (std::ranges::find(kPlainCommon, terminal) != std::end(kPlainCommon)) {
       out_ += "%import common." + std::string(terminal);
     } else {
-      return not_allowed("imports common." + shortened(std::string(terminal), 32));
+      return not_allowed("imports common." + shortened(terminal, 32));
     }
     return {};
   }
