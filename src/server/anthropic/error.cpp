@@ -37,8 +37,9 @@ std::string_view anthropic_type(int status) {
 bool is_of_caller(std::string_view sentence) {
   constexpr std::string_view kWhose[] = {" of the key '", ": the key '", " of this key ",
                                          " of this connection ", " of this address"};
-  return std::ranges::any_of(
-      kWhose, [&](std::string_view whose) { return sentence.find(whose) != sentence.npos; });
+  return std::ranges::any_of(kWhose, [&](std::string_view whose) {
+    return sentence.find(whose) != std::string_view::npos;
+  });
 }
 
 int anthropic_status(const Error& error) {
