@@ -11,7 +11,7 @@ import pytest
 from anthropic.types import message_count_tokens_params, message_create_params
 from anthropic.types.beta import message_count_tokens_params as beta_count
 from anthropic.types.beta import message_create_params as beta_create
-from openai.types import completion_create_params
+from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params
 from servers import LmtpServe
@@ -25,6 +25,7 @@ ROWS = list(compatibility.rows())
 TYPES = {
     ("POST /v1/completions", "O"): [completion_create_params.CompletionCreateParamsBase],
     ("POST /v1/chat/completions", "O"): [chat_params.CompletionCreateParamsBase],
+    ("POST /v1/embeddings", "O"): [embedding_create_params.EmbeddingCreateParams],
     ("POST /v1/responses", "O"): [response_create_params.ResponseCreateParamsBase],
     ("POST /v1/messages", "A"): [
         message_create_params.MessageCreateParamsBase, beta_create.MessageCreateParamsBase,
@@ -37,6 +38,7 @@ MESSAGES = [{"role": "user", "content": "Once upon"}]
 LEAST = {
     "/v1/completions": {"prompt": "Once upon", "max_tokens": 1},
     "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 1},
+    "/v1/embeddings": {"input": "Once upon"},
     "/v1/responses": {"input": "Once upon", "max_output_tokens": 1},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 1},
     "/v1/messages/count_tokens": {"messages": MESSAGES},
