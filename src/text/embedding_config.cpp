@@ -81,6 +81,9 @@ Result<void> read_judge(const std::string& path, EmbeddingConfig& config) {
     }
     *id = static_cast<TokenId>(number);
   }
+  if (judge.yes == judge.no) {
+    return wrong_file(path, "true_token_id is false_token_id; two tokens are needed");
+  }
   return {};
 }
 
@@ -172,7 +175,7 @@ LoadedEmbeddings read_embedding_config(const std::string& folder) {
     if (read) read = read_texts_of_model(folder + "/sentence_bert_config.json", config);
     if (!read) return read.error();
   }
-  if (!config.judge && is_named_as_judge(folder)) config.judge.emplace();
+  if (!config.judge && !config.is_trained && is_named_as_judge(folder)) config.judge.emplace();
   return std::make_shared<const EmbeddingConfig>(std::move(config));
 }
 

@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "generation/embedding_rows.h"
 #include "http_client.h"
 #include "lmtp/base/json.h"
+#include "lmtp/base/memory_limit.h"
 #include "running_server.h"
 
 namespace lmtp::server {
@@ -261,6 +264,16 @@ TEST(Embeddings, AJudgesDocumentsAreRankedByItsYes) {
     EXPECT_NEAR(result["relevance_score"].get<double>(), score(document), 1e-6) << document;
   }
   EXPECT_GE(results[0]["relevance_score"], results[1]["relevance_score"]);
+  // What is around the documents is not cut.
+  const auto refusal = [&](const std::string& body) { return serving.refusal(body, "/rerank"); };
+  EXPECT_TRUE(refusal(R"({"query": "q", "documents": ["a"], "truncate_prompt_tokens": 3})")
+                  .starts_with("400 \"truncate_prompt_tokens\""));
+  // The query is read once for each document, whatever is cut then.
+  const Json much{{"query", std::string(20'000, 'q')},
+                  {"documents", std::vector<std::string>(2048)},
+                  {"truncate_prompt_tokens", 1000}};
+  EXPECT_NE(refusal(much.dump()).find("39.1 MiB; allowed are at most 16 MiB"), std::string::npos)
+      << refusal(much.dump());
 }
 
 TEST(Embeddings, WrongRankingsAreNamed) {
@@ -288,6 +301,29 @@ TEST(Embeddings, AnswersLongerThanTheWriteQueueAreRefused) {
   const Embeddings serving({}, options);
   const Json ids = std::vector<std::vector<TokenId>>(100, {5, 6});
   EXPECT_TRUE(serving.refusal(R"({"input": )" + ids.dump() + "}").starts_with("400 \"input\""));
+  // Those of so many inputs are not computed.
+  const Json many = std::vector<std::vector<TokenId>>(200, {5, 6});
+  EXPECT_NE(serving.refusal(R"({"input": )" + many.dump() + "}").find("at most 128 inputs"),
+            std::string::npos);
+  const Json document = std::string(40, 'a');
+  const Json ranking{{"query", "q"}, {"documents", std::vector<Json>(100, document)}};
+  EXPECT_TRUE(serving.refusal(ranking.dump(), "/rerank").starts_with("400 \"documents\""));
+}
+
+// One request's may be no more than three quarters of what others leave.
+TEST(EmbeddingRows, ThatTakeTooMuchMemoryAreAnError) {
+  MemoryLimit limit(64);
+  EmbeddingRows rows({{1}, {2}, {3}, {4}, {5}}, Pooling::kLast, limit);
+  TokenEvent event;
+  event.embedding = std::make_shared<const std::vector<float>>(4);
+  for (std::size_t row = 0; row < 4; ++row) {
+    EXPECT_TRUE(rows.next());
+    EXPECT_FALSE(rows.error());
+    rows.read(row, event);
+  }
+  ASSERT_TRUE(rows.error());
+  EXPECT_EQ(rows.error()->code, ErrorCode::kOverloaded);
+  EXPECT_FALSE(rows.next()) << "the fifth is not computed";
 }
 
 }  // namespace

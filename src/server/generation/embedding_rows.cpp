@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace lmtp::server {
 
@@ -16,6 +17,18 @@ std::optional<ScoreOfRow> EmbeddingRows::next() {
 }
 
 void EmbeddingRows::read(std::size_t row, const TokenEvent& event) {
+  if (error_) return;
+  const std::size_t size = event.embedding == nullptr ? 0 : event.embedding->size();
+  if (size > numbers_max_ / embeddings_.size()) {
+    error_ = Error{ErrorCode::kInvalid,
+                   "input: the answer is longer than allowed (--max-write-queue); at most " +
+                       std::to_string(numbers_max_ / size) + " inputs may be asked at a time"};
+  } else if (!held_.replace(held_.bytes(), held_.bytes() + size * sizeof(float))) {
+    error_ = Error{ErrorCode::kOverloaded,
+                   "input: embeddings of all requests together take more memory than is allowed "
+                   "(--max-write-queues); try again later, or with fewer at a time"};
+  }
+  if (error_) return left_.clear();
   embeddings_[row] = event.embedding;
   num_cached_ += static_cast<std::size_t>(std::max(event.num_cached, 0));
 }

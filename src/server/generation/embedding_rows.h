@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "generation.h"
+#include "lmtp/base/memory_limit.h"
 #include "lmtp/base/pooling.h"
 #include "lmtp/base/result.h"
 #include "lmtp/request/event.h"
@@ -17,12 +19,19 @@ namespace lmtp::server {
 
 inline constexpr std::size_t kEmbeddedMax = 2048;                        // inputs of a request
 inline constexpr std::size_t kEmbeddedTokensMax = std::size_t{1} << 20;  // of all together
+inline constexpr std::size_t kEmbeddedBytesMax = std::size_t{16} << 20;  // of all texts together
 
 class EmbeddingRows final : public ScoreRows {
  public:
-  // REQUIRES: each prompt has a token.
-  EmbeddingRows(Prompts prompts, Pooling pooling)
-      : prompts_(std::move(prompts)), pooling_(pooling), embeddings_(prompts_.size()) {
+  // What has come counts in `limit`, which outlives this. More than `numbers_max` numbers are not
+  // to be answered: rows that are left are not computed then. REQUIRES: each prompt has a token.
+  EmbeddingRows(Prompts prompts, Pooling pooling, MemoryLimit& limit,
+                std::size_t numbers_max = SIZE_MAX)
+      : prompts_(std::move(prompts)),
+        pooling_(pooling),
+        numbers_max_(numbers_max),
+        embeddings_(prompts_.size()),
+        held_(limit) {
     for (std::size_t row = prompts_.size(); row > 0; --row) left_.push_back(row - 1);
   }
 
@@ -31,6 +40,8 @@ class EmbeddingRows final : public ScoreRows {
   void read(std::size_t row, const TokenEvent& event) override;
   void end(std::size_t /*row*/) override {}
 
+  // Why there is no answer, but for what the model says: too many numbers for one, or no memory.
+  const std::optional<Error>& error() const { return error_; }
   // One for each prompt; null before its end.
   const std::vector<Embedding>& embeddings() const { return embeddings_; }
   std::size_t num_tokens() const;
@@ -39,9 +50,12 @@ class EmbeddingRows final : public ScoreRows {
  private:
   const Prompts prompts_;
   const Pooling pooling_;
+  const std::size_t numbers_max_;
   std::vector<Embedding> embeddings_;
   std::vector<std::size_t> left_;  // the next one is the last
   std::size_t num_cached_ = 0;
+  MemoryLimit::Part held_;
+  std::optional<Error> error_;
 };
 
 // The first `dimensions` numbers, 0: all, of length 1 where they are normalised and not all zero.

@@ -193,8 +193,8 @@ class RegexEscaper {
       return;
     }
     if (character < 0x20) return fail("a control character");
-    constexpr std::string_view kMarks = R"(\.+*?()|[]{}^$#&-~/)";
-    if (character < 0x80 && kMarks.find(static_cast<char>(character)) != std::string_view::npos) {
+    constexpr std::string_view kEscaped = R"(\.+*?()|[]{}^$#&-~/)";
+    if (character < 0x80 && kEscaped.find(static_cast<char>(character)) != std::string_view::npos) {
       out_ += '\\';
     }
     append_utf8(character, out_);

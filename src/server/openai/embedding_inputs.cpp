@@ -8,6 +8,7 @@
 #include "generation/embedding_rows.h"
 #include "generation/encode_text.h"
 #include "generation/unknown_keys.h"
+#include "lmtp/base/text.h"
 #include "lmtp/request/error_text.h"
 
 namespace lmtp::server {
@@ -61,7 +62,33 @@ Result<std::vector<TokenId>> input_ids(const PromptInput& input, const std::stri
   return ids;
 }
 
+// The tokens are counted after they are cut, and each text is read whole.
+Result<void> check_bytes(const std::vector<PromptInput>& inputs, const std::string& field,
+                         const std::string& before) {
+  std::size_t num_bytes = inputs.size() * before.size();
+  for (const PromptInput& input : inputs) {
+    if (const auto* text = std::get_if<std::string>(&input)) num_bytes += text->size();
+  }
+  if (num_bytes <= kEmbeddedBytesMax) return {};
+  return Error{ErrorCode::kInvalid, field + ": has together, with the prompt before each, " +
+                                        size_text(static_cast<std::int64_t>(num_bytes)) +
+                                        "; allowed are at most " + size_text(kEmbeddedBytesMax)};
+}
+
 }  // namespace
+
+// A head is shorter than this.
+std::size_t answer_bytes_max(const ServerOptions& options) {
+  constexpr std::size_t kHeadBytes = 1024;
+  return options.max_write_queue_bytes - std::min(options.max_write_queue_bytes, kHeadBytes);
+}
+
+Error too_long(const std::string& field, std::size_t bytes_max) {
+  return {ErrorCode::kInvalid, field + ": the answer is longer than the allowed " +
+                                   size_text(static_cast<std::int64_t>(bytes_max)) +
+                                   " (--max-write-queue); send less at a time, or have less in the "
+                                   "answer (encoding_format \"base64\", return_documents false)"};
+}
 
 EmbeddingReading read_embedding_reading(JsonFields& fields) {
   EmbeddingReading how;
@@ -77,6 +104,7 @@ Result<Prompts> embedding_prompts(const std::vector<PromptInput>& inputs, const 
   const text::EmbeddingConfig& config = **model.embeddings;
   const auto before = prompt_text(how, config);
   if (!before) return before.error();
+  if (auto checked = check_bytes(inputs, field, *before); !checked) return checked.error();
   if (!config.is_trained) log_once(kUntrained, {model.name});
   int limit = model.limits.whole_tokens_max();
   if (config.max_tokens > 0) limit = std::min(limit, config.max_tokens);

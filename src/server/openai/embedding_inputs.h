@@ -10,6 +10,7 @@
 #include "generation/generation.h"
 #include "generation/json_fields.h"
 #include "lmtp/base/result.h"
+#include "lmtp/server/server.h"
 #include "request.h"
 
 namespace lmtp::server {
@@ -20,6 +21,10 @@ struct EmbeddingReading {
   std::optional<std::int64_t> num_last;
   std::optional<std::string> prompt_name;  // nothing: the model's default
 };
+
+// What an answer may have beside its head, and the error of one that has more.
+std::size_t answer_bytes_max(const ServerOptions& options);
+Error too_long(const std::string& field, std::size_t bytes_max);
 
 EmbeddingReading read_embedding_reading(JsonFields& fields);
 

@@ -27,6 +27,9 @@ namespace lmtp::server {
 namespace {
 
 constexpr std::int64_t kDimensionsMax = 1 << 17;
+// A number in an answer has at least so many.
+constexpr std::size_t kBase64Bytes = 5;
+constexpr std::size_t kTextBytes = 8;
 
 struct EmbeddingAnswer {
   bool is_base64 = false;
@@ -53,6 +56,7 @@ std::string base64(const std::vector<float>& numbers) {
 
 Result<std::string> embeddings_body(const EmbeddingAnswer& answer, const std::string& model,
                                     std::size_t bytes_max) {
+  if (answer.rows->error()) return *answer.rows->error();
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("object", "list").key("data").begin_array();
@@ -68,13 +72,7 @@ Result<std::string> embeddings_body(const EmbeddingAnswer& answer, const std::st
     json.begin_object().field("object", "embedding").field("index", i).key("embedding");
     answer.is_base64 ? json.value(base64(numbers)) : json.value(numbers);
     json.end_object();
-    if (out.size() > bytes_max) {
-      return Error{ErrorCode::kInvalid,
-                   "input: the answer is longer than the allowed " +
-                       size_text(static_cast<std::int64_t>(bytes_max)) +
-                       " (--max-write-queue); send fewer inputs at a time" +
-                       (answer.is_base64 ? "" : ", or encoding_format \"base64\"")};
-    }
+    if (out.size() > bytes_max) return too_long("input", bytes_max);
   }
   const std::size_t num_tokens = answer.rows->num_tokens();
   json.end_array().field("model", model).key("usage").begin_object();
@@ -123,20 +121,24 @@ Then openai_embeddings(ServerContext& context, HttpRequest& http, const Responde
   generation.is_slow = inputs->size() > 1;
   const auto rows = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();
   generation.make_prompts =
-      [answer, rows, inputs = std::move(*inputs),
+      [&context, answer, rows, inputs = std::move(*inputs),
        reading = std::move(reading)](const registry::ReadyModel& model) -> Result<Prompts> {
     if (!model.embeddings) return model.embeddings.error();
     auto prompts = embedding_prompts(inputs, "input", reading, model);
     if (!prompts) return prompts.error();
     answer->normalizes = (*model.embeddings)->normalizes;
-    *rows = answer->rows =
-        std::make_shared<EmbeddingRows>(std::move(*prompts), (*model.embeddings)->pooling);
+    const std::size_t bytes_max = context.options.max_write_queue_bytes;
+    const bool is_cut = answer->dimensions > 0;
+    const std::size_t numbers_max =
+        is_cut ? SIZE_MAX : bytes_max / (answer->is_base64 ? kBase64Bytes : kTextBytes);
+    *rows = answer->rows = std::make_shared<EmbeddingRows>(
+        std::move(*prompts), (*model.embeddings)->pooling, context.write_queues, numbers_max);
     return Prompts();
   };
   return [&context, responder, answer, generation = std::move(generation)]() mutable {
     answer_at_end(
         context.generation, std::move(generation), responder,
-        [answer, bytes_max = context.options.max_write_queue_bytes](const std::string& model) {
+        [answer, bytes_max = answer_bytes_max(context.options)](const std::string& model) {
           return embeddings_body(*answer, model, bytes_max);
         },
         openai_error);

@@ -22,6 +22,7 @@
 #include "generation/prompts_answer.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/json_writer.h"
+#include "lmtp/base/text.h"
 #include "request.h"
 #include "routes.h"
 
@@ -74,7 +75,9 @@ std::vector<double> scores_of(const Ranking& ranking) {
   return scores;
 }
 
-Result<std::string> ranking_body(const Ranking& ranking, const std::string& model) {
+Result<std::string> ranking_body(const Ranking& ranking, const std::string& model,
+                                 std::size_t bytes_max) {
+  if (ranking.embedded != nullptr && ranking.embedded->error()) return *ranking.embedded->error();
   const std::vector<double> scores = scores_of(ranking);
   if (std::ranges::any_of(scores, [](double score) { return std::isnan(score); })) {
     return Error{ErrorCode::kInternal, "the model does not say what ranks the documents"};
@@ -96,6 +99,7 @@ Result<std::string> ranking_body(const Ranking& ranking, const std::string& mode
       json.key("document").begin_object().field("text", ranking.documents[i]).end_object();
     }
     json.field("relevance_score", scores[i]).end_object();
+    if (out.size() > bytes_max) return too_long("documents", bytes_max);
   }
   json.end_array().end_object();
   return out + "\n";
@@ -120,6 +124,19 @@ Result<Prompts> judged_prompts(const Ranking& ranking, const registry::ReadyMode
   auto most = static_cast<std::size_t>(model.limits.whole_tokens_max() - 1);
   const std::int64_t asked = ranking.reading.num_last.value_or(-1);
   const std::size_t kept = asked > 0 ? std::min(most, static_cast<std::size_t>(asked)) : most;
+  std::size_t num_bytes =
+      ranking.documents.size() * (ranking.query.size() + ranking.instruction.size());
+  for (const std::string& document : ranking.documents) num_bytes += document.size();
+  if (num_bytes > kEmbeddedBytesMax) {
+    return Error{ErrorCode::kInvalid, "documents: have together, with the query before each, " +
+                                          size_text(static_cast<std::int64_t>(num_bytes)) +
+                                          "; allowed are at most " + size_text(kEmbeddedBytesMax)};
+  }
+  if (kept <= num_around) {
+    return Error{ErrorCode::kInvalid, "truncate_prompt_tokens: is " + std::to_string(kept) +
+                                          "; needed are more than " + std::to_string(num_around) +
+                                          ", which are around the documents"};
+  }
   Prompts prompts;
   std::size_t num_tokens = 0;
   for (const std::string& document : ranking.documents) {
@@ -129,9 +146,8 @@ Result<Prompts> judged_prompts(const Ranking& ranking, const registry::ReadyMode
     const tokenizer::TextRange all{0, text.size()};
     auto ids = tokenizer.encode_around(text, {&all, 1});
     if (!ids) return Error{ErrorCode::kInvalid, name + ": " + ids.error().message};
-    if (ranking.reading.num_last && ids->size() + num_around > kept) {
-      ids->resize(kept - std::min(kept, num_around));
-    }
+    const bool is_cut = ranking.reading.num_last && ids->size() + num_around > kept;
+    if (is_cut) ids->resize(kept - num_around);
     ids->insert(ids->begin(), begin->begin(), begin->end());
     ids->insert(ids->end(), end->begin(), end->end());
     num_tokens += ids->size();
@@ -156,7 +172,7 @@ std::optional<std::string> known_prompt(const text::EmbeddingConfig& config,
   return std::nullopt;
 }
 
-Result<void> embed(Ranking& ranking, const registry::ReadyModel& model) {
+Result<void> embed(Ranking& ranking, const registry::ReadyModel& model, MemoryLimit& limit) {
   const text::EmbeddingConfig& config = **model.embeddings;
   EmbeddingReading reading = ranking.reading;
   reading.prompt_name = known_prompt(config, {"query"});
@@ -167,7 +183,7 @@ Result<void> embed(Ranking& ranking, const registry::ReadyModel& model) {
   auto others = embedding_prompts(documents, "documents", reading, model);
   if (!others) return others.error();
   for (auto& ids : *others) prompts->push_back(std::move(ids));
-  ranking.embedded = std::make_shared<EmbeddingRows>(std::move(*prompts), config.pooling);
+  ranking.embedded = std::make_shared<EmbeddingRows>(std::move(*prompts), config.pooling, limit);
   return {};
 }
 
@@ -212,6 +228,9 @@ void read_ranking(JsonFields& fields, Ranking& ranking) {
   const std::string* instruction = fields.text("instruction");
   ranking.instruction = instruction != nullptr ? *instruction : kJudgeInstruction;
   ranking.reading.num_last = fields.whole("truncate_prompt_tokens", -1, kAnyCount);
+  if (ranking.reading.num_last == 0) {
+    fields.fail("truncate_prompt_tokens", "is 0; allowed are -1 and from 1");
+  }
   fields.find("user");
 }
 
@@ -237,10 +256,12 @@ Then openai_rerank(ServerContext& context, HttpRequest& http, const ResponderPtr
   generation.num_bytes = http.body.size();
   generation.is_slow = true;
   const auto rows = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();
-  generation.make_prompts = [ranking, rows](const registry::ReadyModel& model) -> Result<Prompts> {
+  generation.make_prompts = [&context, ranking,
+                             rows](const registry::ReadyModel& model) -> Result<Prompts> {
     if (!model.embeddings) return model.embeddings.error();
     const auto& by = (*model.embeddings)->judge;
-    const auto made = by ? judge(*ranking, *by, model) : embed(*ranking, model);
+    const auto made =
+        by ? judge(*ranking, *by, model) : embed(*ranking, model, context.write_queues);
     if (!made) return made.error();
     if (by) *rows = ranking->judged;
     if (!by) *rows = ranking->embedded;
@@ -249,7 +270,9 @@ Then openai_rerank(ServerContext& context, HttpRequest& http, const ResponderPtr
   return [&context, responder, ranking, generation = std::move(generation)]() mutable {
     answer_at_end(
         context.generation, std::move(generation), responder,
-        [ranking](const std::string& model) { return ranking_body(*ranking, model); },
+        [ranking, bytes_max = answer_bytes_max(context.options)](const std::string& model) {
+          return ranking_body(*ranking, model, bytes_max);
+        },
         openai_error);
   };
 }
