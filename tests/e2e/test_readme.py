@@ -117,5 +117,5 @@ def test_options_are_those_of_the_program():
     ).stdout
     rows = [line for line in OPTIONS.splitlines() if line.startswith("| `--")]
     in_table = {name for row in rows for name in re.findall(r"--[\w-]+", row.split("|")[1])}
-    in_help = set(re.findall(r"^ +(?:-h,)?(--[\w-]+)", help_text, re.MULTILINE))
+    in_help = set(re.findall(r"^ +(?:-\w,)?(--[\w-]+)", help_text, re.MULTILINE))
     assert in_table == in_help - {"--help", "--version"}

@@ -46,16 +46,30 @@ TEST(ForeignOptions, WhatLmqlTakesIsRefusedWithWhatToUseInstead) {
 }
 
 TEST(ForeignOptions, WhatOtherServersTakeIsToo) {
-  says({"gpt2", "--max-model-len", "8192"}, "--max-model-len: ", "--context-length N");
+  says({"gpt2", "--max-num-seqs", "8"}, "--max-num-seqs: ", "--max-concurrent-requests N");
   says({"--model-path=gpt2"}, "--model-path: ", "MODEL by itself");
   says({"--model-id", "gpt2", "--sharded", "true"}, "--model-id: ", "MODEL by itself");
-  says({"-m", "a.gguf", "-ngl", "99"}, "-m: ", "MODEL by itself");
+  says({"-m", "a.gguf", "-ngl", "99"}, "-ngl: ", "--cuda");
   says({"-hf", "org/name"}, "-hf: ", "MODEL by itself");
   says({"a.gguf", "-ngl", "99"}, "-ngl: ", "--cuda");
   says({"gpt2", "--keepalive", "5m"}, "--keepalive: ", "--unload-after TIME");
   says({"gpt2", "--prot", "1"}, "--prot is no option", "; is --port meant?");
   says({"gpt2", "--max_batched_token=1"}, "--max_batched_token is no", "is --max-batched-tokens");
   says({"gpt2", "--kv-chace", "1GiB"}, "--kv-chace is no option", "is --kv-cache meant?");
+}
+
+TEST(ForeignOptions, NamesOfOthersAreTaken) {
+  for (const std::vector<const char*>& line :
+       {std::vector{"-m", "gpt2", "-c", "99", "-t", "3", "-a", "x"},
+        std::vector{"--model", "gpt2", "--max-model-len", "99", "--threads", "3", "--alias", "x"},
+        std::vector{"--model=gpt2", "--ctx-size=99", "-t3", "--served-model-name", "x"}}) {
+    const ServeOptions options = std::get<ServeOptions>(parse(line));
+    EXPECT_EQ(options.model, "gpt2");
+    EXPECT_EQ(options.context_length, 99);
+    EXPECT_EQ(options.num_threads, 3);
+    EXPECT_EQ(options.served_names, std::vector<std::string>{"x"});
+  }
+  says({"--model"}, "--model is no option", "lmtp-serve");
 }
 
 TEST(Keygen, PrintsAKeyAndItsLine) {

@@ -86,11 +86,9 @@ constexpr ForeignOption kForeign[] = {
     {"nnodes", "vLLM, SGLang", kServers},
     {"disable_log_requests", "vLLM, SGLang", kQuiet},
     {"log_requests", "vLLM, SGLang", kVerbose},
-    {"max_model_len", "vLLM", kContext},
     {"gpu_memory_utilization", "vLLM", kCacheSize},
     {"kv_cache_memory_bytes", "vLLM", kCacheSize},
     {"max_num_seqs", "vLLM", kStreams},
-    {"max_num_batched_tokens", "vLLM", kStep},
     {"enable_prefix_caching", "vLLM", kPrefixes},
     {"no_enable_prefix_caching", "vLLM", kPrefixes},
     {"enable_chunked_prefill", "vLLM", kAlways},
@@ -131,7 +129,6 @@ constexpr ForeignOption kForeign[] = {
     {"otlp_traces_endpoint", "vLLM", kTraces},
     {"model_path", "SGLang", kModel},
     {"mem_fraction_static", "SGLang", kCacheSize},
-    {"tp_size", "SGLang", kDevices},
     {"dp_size", "SGLang", kServers},
     {"max_running_requests", "SGLang", kStreams},
     {"max_prefill_tokens", "SGLang", "write --max-batch-prefill-tokens N"},
@@ -150,7 +147,6 @@ constexpr ForeignOption kForeign[] = {
     {"speculative_num_steps", "SGLang", kDrafts},
     {"lora_paths", "SGLang", kAdapters},
     {"skip_server_warmup", "SGLang", kLeaveOut},
-    {"model", "vLLM, llama.cpp", kModel},
     {"model_id", "TGI", kModel},
     {"quantize", "TGI", kQuantized},
     {"sharded", "TGI", kDevices},
@@ -176,17 +172,13 @@ constexpr ForeignOption kForeign[] = {
     {"prometheus_port", "TGI", kMetrics},
     {"lora_adapters", "TGI", kAdapters},
     {"trust_remote", "TGI", kCode},
-    {"m", "llama.cpp", kModel},
     {"hf", "llama.cpp", kModel},
     {"hfr", "llama.cpp", kModel},
     {"hf_repo", "llama.cpp", kModel},
-    {"c", "llama.cpp", kContext},
-    {"ctx_size", "llama.cpp", kContext},
     {"n_ctx", "llama.cpp", kContext},
     {"ngl", "llama.cpp", kDevice},
     {"gpu_layers", "llama.cpp", kDevice},
     {"n_gpu_layers", "llama.cpp", kDevice},
-    {"t", "llama.cpp", kThreads},
     {"n_threads", "llama.cpp", kThreads},
     {"tb", "llama.cpp", kThreads},
     {"threads_batch", "llama.cpp", kThreads},
@@ -208,10 +200,7 @@ constexpr ForeignOption kForeign[] = {
     {"cache_type_k", "llama.cpp", kTypeOfCache},
     {"ctv", "llama.cpp", kTypeOfCache},
     {"cache_type_v", "llama.cpp", kTypeOfCache},
-    {"a", "llama.cpp", "write --served-model-name NAME"},
-    {"alias", "llama.cpp", "write --served-model-name NAME"},
     {"jinja", "llama.cpp", kAlways},
-    {"chat_template_file", "llama.cpp", "write --chat-template FILE"},
     {"reasoning_format", "llama.cpp", kReasoning},
     {"reasoning_budget", "llama.cpp", kReasoning},
     {"grammar", "llama.cpp", "leave it out; a request has its grammar"},
@@ -271,6 +260,15 @@ const std::string* nearest(std::string_view name, const std::vector<std::string>
 }  // namespace
 
 std::span<const ForeignOption> foreign_options() { return kForeign; }
+
+void take_named_model(std::vector<std::string>& arguments) {
+  constexpr std::string_view kWithValue = "--model=";
+  for (auto word = arguments.begin(); word != arguments.end(); ++word) {
+    if (word->starts_with(kWithValue)) word->erase(0, kWithValue.size());
+    const bool is_name = *word == "-m" || *word == "--model";
+    if (is_name && word + 1 != arguments.end()) word = arguments.erase(word);
+  }
+}
 
 std::string instead_of(std::string_view word, const std::vector<std::string>& own_options) {
   const std::string_view option = word.substr(0, word.find('='));

@@ -21,4 +21,7 @@ std::span<const ForeignOption> foreign_options();
 // nearest of lmtp-serve's own options, "--port", where one is near.
 std::string instead_of(std::string_view word, const std::vector<std::string>& own_options);
 
+// --model NAME and -m NAME, as vLLM and llama.cpp have them, become MODEL.
+void take_named_model(std::vector<std::string>& arguments);
+
 }  // namespace lmtp::tools

@@ -4,13 +4,13 @@ namespace lmtp::tools {
 
 void add_limit_options(CLI::App& app, RawOptions& raw) {
   ServeOptions& options = raw.options;
-  app.add_option("--threads", options.num_threads,
+  app.add_option("--threads,-t", options.num_threads,
                  "Threads of the computation; 0 is one for each processor")
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
   app.add_option(
-         "--tensor-parallel-size,--tp,--num-shard", options.tensor_parallel_size,
+         "--tensor-parallel-size,--tp,--tp-size,--num-shard", options.tensor_parallel_size,
          "Ranks that the model is divided among, each with its share of the heads and of the "
          "MLP; with --cuda each on a device of its own, on a CPU each with its share of the "
          "threads. It must divide the model's heads and MLP")
@@ -60,7 +60,8 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(0, catalog::kDraftsMax))
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--max-batched-tokens", options.batch.max_tokens, "Tokens that a step computes")
+  app.add_option("--max-batched-tokens,--max-num-batched-tokens", options.batch.max_tokens,
+                 "Tokens that a step computes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
       ->capture_default_str();

@@ -79,7 +79,7 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       ->type_name("D")
       ->capture_default_str();
   app.add_option(
-         "--context-length", options.context_length,
+         "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
          "Tokens of the longest stream, prompt included; a model with longrope (Phi 3) whose "
          "short factors end before takes the long ones, for all streams [the model's own]")
       ->check(CLI::Range(1, 1 << 22))
@@ -94,7 +94,7 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       ->type_name("true|false");
   add_text_options(app, raw.options);
   app.add_option(
-         "--served-model-name", options.served_names,
+         "--served-model-name,--alias,-a", options.served_names,
          "What clients are told that the named MODEL is called, in the place of its path or "
          "name on the hub, by which it may be asked for as well; may be given several times: "
          "it answers to all, and the first is told")
@@ -465,6 +465,7 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   const bool is_doctor = !arguments.empty() && arguments.front() == "doctor";
   const bool is_balancer = !arguments.empty() && arguments.front() == "balance";
   if (is_doctor || is_balancer) arguments.erase(arguments.begin());
+  take_named_model(arguments);
   const auto line = std::make_unique<CommandLine>();
   CLI::App& app = line->app;
   if (is_balancer) add_balance_options(app, line->raw);

@@ -30,7 +30,7 @@ std::string tool_call_format_mistake(const std::string& name) {
 }  // namespace
 
 void add_text_options(CLI::App& app, ServeOptions& options) {
-  app.add_option("--chat-template", options.chat_template_file,
+  app.add_option("--chat-template,--chat-template-file", options.chat_template_file,
                  "The chat template (Jinja) of the named MODEL, in the place of its own")
       ->check(CLI::ExistingFile)
       ->check(not_utf8, "")
