@@ -162,6 +162,12 @@ void read_group(Settings& in, const std::string& name, const std::string& format
   to.schemes.push_back(std::move(scheme));
 }
 
+void note_kv_cache(Settings& in, Quantization& to) {
+  if (!in.json.is_object("kv_cache_scheme")) return;
+  to.scales_kv_cache = true;
+  in.note("kv_cache_scheme: keys and values are kept without its scales");
+}
+
 void read_compressed_tensors(Settings& in, Quantization& to) {
   const std::string format = in.json.text("format", "");
   if (auto sparsity = in.json.object("sparsity_config")) {
@@ -174,10 +180,7 @@ void read_compressed_tensors(Settings& in, Quantization& to) {
       return in.refuse("transforms of activations (transform_config) are not served");
     }
   }
-  if (in.json.is_object("kv_cache_scheme")) {
-    to.scales_kv_cache = true;
-    in.note("kv_cache_scheme: keys and values are kept without its scales");
-  }
+  note_kv_cache(in, to);
   auto groups = in.json.object("config_groups");
   for (const std::string& name : groups.has_value() ? groups->keys() : std::vector<std::string>()) {
     read_group(in, name, format, to);
@@ -266,6 +269,17 @@ void read_mxfp4(Settings& in, Quantization& to) {
   to.ignored = in.json.texts("modules_to_not_convert");
 }
 
+// A name with asterisks as a target that is an expression.
+std::string as_expression(const std::string& name) {
+  std::string expression = "re:";
+  for (const char c : name) {
+    if (c == '*') expression += '.';
+    if (c == '.') expression += '\\';
+    expression += c;
+  }
+  return expression;
+}
+
 // NVIDIA's Model Optimizer: what its config_groups say follows from the algorithm.
 void read_model_opt(Settings& in, Quantization& to) {
   const std::string algorithm = in.json.text("quant_algo", "");
@@ -279,11 +293,15 @@ void read_model_opt(Settings& in, Quantization& to) {
     scheme.num_bits = 4;
     scheme.packed = true;
     scheme.strategy = QuantStrategy::kGroup;
-    scheme.block_inputs = in.json.integer({"group_size"}, 16, 1, kGroupSizeMax);
+    scheme.block_inputs = 16;
   }
-  to.scales_kv_cache = in.json.is_object("kv_cache_scheme");
+  note_kv_cache(in, to);
   to.schemes.push_back(std::move(scheme));
-  to.ignored = in.json.texts(in.json.is_set("ignore") ? "ignore" : "exclude_modules");
+  // Its names may have asterisks.
+  for (std::string name : in.json.texts(in.json.is_set("ignore") ? "ignore" : "exclude_modules")) {
+    if (name.find('*') != std::string::npos) name = as_expression(name);
+    to.ignored.push_back(std::move(name));
+  }
 }
 
 struct Method {

@@ -127,6 +127,10 @@ Result<std::vector<float>> QuantizedMatrix::read_scales() const {
     if (is_e8m0) return std::ldexp(1.0F, code - 127);
     return divides_by_global_ ? e4m3_values()[code] / *global : e4m3_values()[code] * *global;
   });
+  constexpr float kLargestCode = 6;
+  if (!std::ranges::all_of(values, [](float one) { return std::isfinite(kLargestCode * one); })) {
+    return tensor_error(scales_, "a scale is no finite number, or too large for its codes");
+  }
   return values;
 }
 

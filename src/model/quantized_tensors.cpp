@@ -113,7 +113,7 @@ Result<void> QuantizedMatrix::find_scales(const TensorSource& file,
     }
   }
   std::vector<std::string> types = {"F32", "F16", "BF16"};
-  if (scheme.is_fp4()) types = {"F8_E4M3", "U8"};  // NVFP4, MXFP4
+  if (scheme.is_fp4()) types = {scheme.block_inputs == 32 ? "U8" : "F8_E4M3"};  // MXFP4, NVFP4
   auto scales = find(file, name, types, shapes);
   if (!scales.ok()) return scales.error();
   scales_ = std::move(*scales);

@@ -29,6 +29,7 @@ int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, 
 void WaitingLine::add(Sequence& sequence, std::int64_t step) {
   sequence.status = SequenceStatus::kWaiting;
   sequence.waiting_since = step;
+  sequence.lacks_blocks = false;
   waiting_.push_back(&sequence);
 }
 
@@ -162,11 +163,15 @@ std::vector<StreamKey> WaitingLine::order(std::int64_t step) const {
 WaitingLine::Admission WaitingLine::admit(Host& host, Sequence& sequence) {
   const Admission admission = host.admit(sequence);
   if (admission != Admission::kDoesNotFit) return admission;
+  sequence.lacks_blocks = true;
   has_refused_ = true;
   return Admission::kRefused;
 }
 
 void WaitingLine::admit_all(Host& host, std::int64_t step) {
+  unserved_waits_long_ = std::ranges::any_of(waiting_, [this, step](const Sequence* s) {
+    return !s->is_returning && waits_long(*s, step);
+  });
   if (waiting_.empty()) return;
   for (Sequence* claimant : shares_.claimants()) {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(host, *claimant);
@@ -175,30 +180,24 @@ void WaitingLine::admit_all(Host& host, std::int64_t step) {
       shares_.may_preempt() && shares_.has_crowd(static_cast<int>(running_.size()));
   budget_.set_crowd(has_crowd);
   unserved_clients_waiting_ = false;
-  unserved_waits_long_ = std::ranges::any_of(waiting_, [this, step](const Sequence* s) {
-    return !s->is_returning && waits_long(*s, step);
-  });
   const bool others_first = std::exchange(unserved_came_first_, false);
-  const bool admits_unserved =
-      has_crowd && std::ranges::none_of(
-                       waiting_, [this, step](const Sequence* s) { return waits_long(*s, step); });
-  if (admits_unserved && !others_first) unserved_came_first_ = admit_unserved_clients(host, step);
+  if (has_crowd && !others_first) unserved_came_first_ = admit_unserved_clients(host, step);
   if (may_admit()) admit_in_order(host, step);
-  if (admits_unserved && others_first) admit_unserved_clients(host, step);
+  if (has_crowd && others_first) admit_unserved_clients(host, step);
   // What does not fit now may not in the next step either, but these may.
   if (unserved_clients_waiting_ && has_place()) has_refused_ = false;
 }
 
-// For blocks, while its client has no more than its part, or nothing if it has never run: what came
-// later does not pass it any more.
+// For blocks, while its client has no more than its part, or nothing if it has never run.
 bool WaitingLine::waits_long(const Sequence& sequence, std::int64_t step) const {
-  return !sequence.is_held && has_aged(sequence, step) &&
+  return !sequence.is_held && sequence.lacks_blocks && has_aged(sequence, step) &&
          sequence.account->num_running <= (sequence.is_returning ? part() : 0);
 }
 
 bool WaitingLine::may_pass_others(const Sequence& sequence, std::int64_t step) const {
   return std::ranges::none_of(waiting_, [&](const Sequence* s) {
-    return s->waiting_since < sequence.waiting_since && waits_long(*s, step);
+    return s->waiting_since < sequence.waiting_since && s->account->num_running == 0 &&
+           waits_long(*s, step);
   });
 }
 
@@ -210,10 +209,12 @@ bool WaitingLine::admit_unserved_clients(Host& host, std::int64_t step) {
   };
   if (!has_place() || std::ranges::none_of(waiting_, is_unserved)) return false;
   bool admitted = false;
+  const bool is_for_long = std::ranges::any_of(
+      waiting_, [this, step](const Sequence* s) { return waits_long(*s, step); });
   const bool had_refused = has_refused_;  // admit_in_order() decides that
   const std::vector<Sequence*> order = candidates(step);
   for (auto s = order.rbegin(); s != order.rend() && has_place(); ++s) {
-    if (!is_unserved(*s)) continue;
+    if (!is_unserved(*s) || (is_for_long && !waits_long(**s, step))) continue;
     // By what is known of its prefix, as admit_by_clients(): that costs less than to look it up.
     const Admission admission = tokens_for(**s) >= 1 ? admit(host, **s) : Admission::kDeferred;
     if (admission == Admission::kRefused) break;

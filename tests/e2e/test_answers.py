@@ -203,7 +203,6 @@ def test_targets(server):
     status, _ = ask(server, "GET", "http://elsewhere.example/v1/models")
     assert status == 421, "the authority stands for Host"
     for path, instead in (
-        ("/v1/embeddings", "no embeddings"),
         ("/v1/v1/completions", "once"),
         ("/chat/completions", "/v1/chat/completions"),
     ):

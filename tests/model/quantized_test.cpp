@@ -90,6 +90,10 @@ TEST(QuantizationConfigTest, WhatIsServed) {
         std::tuple("16", "16", false)}) {
     EXPECT_EQ(quantization_of(in_groups(weights, inputs)).schemes[0].rounds_activations, rounds);
   }
+  const auto optimized = quantization_of(
+      R"({"quant_algo": "FP8", "exclude_modules": ["lm_head", "model.layers.0.self_attn*"]})");
+  EXPECT_EQ(find_scheme(optimized, "model.layers.0.self_attn.q_proj"), nullptr);
+  EXPECT_NE(find_scheme(optimized, "model.layers.1.self_attn.q_proj"), nullptr);
   EXPECT_TRUE(quantization_of(kGptq).zeros_minus_one);
   EXPECT_FALSE(quantization_of(R"({"quant_method": "gptq", "checkpoint_format": "gptq_v2"})")
                    .zeros_minus_one);
@@ -376,6 +380,8 @@ TEST(QuantizedTest, Fp4InGroups) {
     scales[1].data[3] = static_cast<char>(tensors.size() == 3 ? 0x7F : 0xFD);
     expect_error(error_in(settings, scales), "'m.weight_scale': a scale ");
     if (tensors.size() < 3) continue;
+    scales[1] = {"m.weight_scale", "U8", {8, 2}, std::string(16, '\x40')};
+    expect_error(error_in(settings, scales), "'m.weight_scale': its type is U8");
     scales = tensors;
     scales[1].data[3] = 0;  // too small for its type
     EXPECT_EQ(error_in(settings, scales), "");

@@ -16,7 +16,8 @@ AWQ_ORDER = [0, 4, 1, 5, 2, 6, 3, 7]  # where the outputs of a word's nibbles li
 # What belongs to a quantised matrix and is no weight of the model.
 LEAVES = {
     "qweight", "qzeros", "scales", "g_idx", "scale", "input_scale", "weight_packed", "weight_scale",
-    "weight_scale_inv", "weight_zero_point", "weight_g_idx", "weight_shape",
+    "weight_scale_inv", "weight_zero_point", "weight_g_idx", "weight_shape", "weight_scale_2",
+    "weight_global_scale", "input_global_scale",
 }  # fmt: skip
 
 
@@ -126,8 +127,28 @@ def smooth_quant(leaves, _settings):
     return leaves["weight"].float() * leaves["scale"].float().reshape(-1, 1)
 
 
+def fp4(pairs, scales):
+    """Two e2m1 a byte, the lower half first; a scale for as many as there are columns of scales."""
+    sizes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = torch.stack([pairs & 15, pairs >> 4], -1).flatten(-2).long()
+    numbers = torch.cat([sizes, -sizes])[codes]
+    size = -(-numbers.shape[1] // scales.shape[1])
+    return scales.repeat_interleave(size, 1)[:, : numbers.shape[1]] * numbers
+
+
+def modelopt(leaves, settings):
+    if "weight_scale_2" in leaves:
+        return fp4(leaves["weight"], leaves["weight_scale"].float() * leaves["weight_scale_2"])
+    return fp8(leaves, settings)
+
+
 def compressed(leaves, settings):
-    """compressed-tensors: packed or not, whole numbers or e4m3, scales of whatever shape."""
+    """compressed-tensors: packed or not, whole numbers, e4m3 or e2m1, scales of whatever shape."""
+    if "weight_global_scale" in leaves:
+        scales = leaves["weight_scale"].float() / leaves["weight_global_scale"].float()
+        return fp4(leaves["weight_packed"], scales)
+    if leaves["weight_scale"].dtype == torch.uint8:
+        return fp4(leaves["weight_packed"], torch.exp2(leaves["weight_scale"].float() - 127))
     scale = leaves["weight_scale"].float()
     if "weight_packed" in leaves:
         rows, inputs = leaves["weight_shape"].tolist()
@@ -175,6 +196,7 @@ METHODS = {
     "fp8": fp8,
     "smooth_quant": smooth_quant,
     "compressed-tensors": compressed,
+    "modelopt": modelopt,
 }
 
 

@@ -465,7 +465,7 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   const bool is_doctor = !arguments.empty() && arguments.front() == "doctor";
   const bool is_balancer = !arguments.empty() && arguments.front() == "balance";
   if (is_doctor || is_balancer) arguments.erase(arguments.begin());
-  take_named_model(arguments);
+  if (!is_balancer) take_named_model(arguments);
   const auto line = std::make_unique<CommandLine>();
   CLI::App& app = line->app;
   if (is_balancer) add_balance_options(app, line->raw);

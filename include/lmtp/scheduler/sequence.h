@@ -104,6 +104,7 @@ struct Sequence {
   bool keeps_place = false;          // so does what goes on with a stream that has just ended
   int num_cached_hint = 0;           // tokens found in the prefix cache by the last look-up
   int num_known = 0;                 // tokens that were in it when it was set back, or forked
+  bool lacks_blocks = false;         // since it waits it has not fitted
   std::int64_t waiting_since = 0;    // step of arrival, or of the last preemption
   std::int64_t admission_step = 0;   // the last one
   std::int64_t protected_until = 0;  // not preempted for another connection before this step

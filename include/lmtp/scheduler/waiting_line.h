@@ -23,7 +23,7 @@ namespace lmtp::scheduler {
 // 2. in a crowd, that is if some client runs more than its part: sequences of clients that run
 //    nothing. They come before the others in every other step at most, and after them in those
 //    between, so that the others have their turn, too. They neither wait for (3) nor for what does
-//    not fit, unless a sequence has waited long for blocks;
+//    not fit; where a sequence has waited long for blocks these are such sequences alone;
 // 3. sequences that return after a preemption or an edit, and follow-ups: prompts that go on with a
 //    stream that ended at most 50 ms before (KeptPlaces), while their client runs less than its
 //    part and none that has not run has waited long for blocks;
@@ -34,8 +34,8 @@ namespace lmtp::scheduler {
 //
 // A sequence that gets no tokens in this step, or that waits for another one's prefix, scores or
 // adapter, is passed over. The first one that does not fit ends the admissions, except those of
-// (2). One waits long for blocks after 256 steps, while its client runs no more than its part, or,
-// if the sequence has never run, nothing.
+// (2). One that did not fit waits long for blocks after 256 steps, while its client runs no more
+// than its part, or, if the sequence has never run, nothing.
 //
 // Owner: the Scheduler; its thread. What the constructor is given outlives it; `running` are the
 // running sequences, in the order of their admission. `step` is the number of the last plan.
@@ -104,7 +104,7 @@ class WaitingLine {
   void admit_all(Host& host, std::int64_t step);
   // Something has changed, so that what did not fit may do so now.
   void forget_refusal() { has_refused_ = false; }
-  // Whether none that came before it has waited for 256 steps for blocks.
+  // Whether none that came before it has waited long for blocks, whose client runs nothing.
   bool may_pass_others(const Sequence& sequence, std::int64_t step) const;
   // Whether step `step` may be planned without looking at what waits.
   bool may_be_passed_over(std::int64_t step) const;

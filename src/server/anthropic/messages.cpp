@@ -235,7 +235,7 @@ Result<OrderedJson> chat_messages(const OrderedJson* system, const OrderedJson& 
 }
 
 OrderedJson chat_tool(const OrderedJson& given) {
-  const OrderedJson tool = known_client_tool(given);
+  OrderedJson tool = known_client_tool(given);
   if (!tool.is_object() || tool.contains("function") || is_vendor_tool(tool)) return tool;
   OrderedJson function = OrderedJson::object();
   for (const auto& [theirs, ours] :

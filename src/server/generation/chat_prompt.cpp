@@ -8,6 +8,7 @@
 
 #include "lmtp/request/error_text.h"
 #include "lmtp/text/chat_template.h"
+#include "ordered_members.h"
 #include "stricter_chat.h"
 
 namespace lmtp::server {
@@ -30,9 +31,9 @@ std::string without_developers(const std::string& messages) {
                                message["role"] == "developer" && message.contains("content");
     if (is_developers) message["role"] = "system";
     OrderedJson* const last = out.empty() ? nullptr : &out.back();
-    const bool joins = is_developers && last != nullptr && last->is_object() &&
-                       last->value("role", OrderedJson()) == "system" &&
-                       last->value("content", OrderedJson()).is_string() &&
+    const std::string* const role = last == nullptr ? nullptr : find_ordered_text(*last, "role");
+    const bool joins = is_developers && role != nullptr && *role == "system" &&
+                       find_ordered_text(*last, "content") != nullptr &&
                        message["content"].is_string();
     if (joins) {
       (*last)["content"].get_ref<std::string&>() +=

@@ -107,6 +107,7 @@ class RegexEscaper {
     }
   }
 
+  // REQUIRES: there is one.
   char32_t next_character() {
     const Utf8Step step = utf8_step(rest_);
     const auto length = std::max<std::size_t>(1, step.num_bytes);
@@ -133,7 +134,8 @@ class RegexEscaper {
     const std::string digits(rest_.substr(0, num));
     const char* const end = digits.data() + digits.size();
     const auto [at, error] = std::from_chars(digits.data(), end, code, 16);
-    if (error != std::errc() || at != end || code > 0x10ffff) return std::nullopt;
+    const bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
+    if (error != std::errc() || at != end || code > 0x10ffff || is_surrogate) return std::nullopt;
     rest_.remove_prefix(num + (is_braced ? 1 : 0));
     return code;
   }
@@ -222,8 +224,8 @@ class RegexEscaper {
   };
 
   std::optional<Part> class_part() {
-    if (rest_.starts_with('[') || rest_.starts_with("&&") || rest_.starts_with("--") ||
-        rest_.starts_with("~~")) {
+    if (rest_.empty() || rest_.starts_with('[') || rest_.starts_with("&&") ||
+        rest_.starts_with("--") || rest_.starts_with("~~")) {
       return std::nullopt;
     }
     if (!take("\\")) {

@@ -157,6 +157,12 @@ OrderedJson read_tool_list(JsonFields& fields, const OrderedJson& body,
     fields.fail("tools", seen(*given) + "; allowed is an array");
     return tools;
   }
+  constexpr std::size_t kToolsMax = 1024;
+  if (given->size() > kToolsMax) {
+    fields.fail("tools", "has " + std::to_string(given->size()) + " of them; allowed are at most " +
+                             std::to_string(kToolsMax));
+    return tools;
+  }
   for (const OrderedJson& tool : *body.find("tools")) {
     tools.push_back(convert(tool));
     if (is_vendor_tool(tools.back())) continue;

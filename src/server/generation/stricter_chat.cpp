@@ -63,11 +63,14 @@ bool has_role(const OrderedJson& message, std::string_view role) {
 // Whether the message has become a part of the result before it.
 bool join(OrderedJson& result, const OrderedJson& message) {
   if (!has_role(result, "tool") || !has_role(message, "user")) return false;
-  OrderedJson text = text_of_content(result);
   const OrderedJson said = text_of_content(message);
-  if (!text.is_string() || !said.is_string()) return false;
-  text.get_ref<std::string&>() += "\n\n" + said.get_ref<const std::string&>();
-  result["content"] = std::move(text);
+  if (!said.is_string()) return false;
+  if (find_ordered_text(result, "content") == nullptr) {
+    OrderedJson text = text_of_content(result);
+    if (!text.is_string()) return false;
+    result["content"] = std::move(text);
+  }
+  result["content"].get_ref<std::string&>() += "\n\n" + said.get_ref<const std::string&>();
   return true;
 }
 

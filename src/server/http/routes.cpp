@@ -60,8 +60,7 @@ constexpr std::array kNeighbours = {
     Neighbour{"/api/chat", "chats are at /v1/chat/completions"},
     Neighbour{"/api/generate", "texts are continued at /v1/completions and /generate"},
     Neighbour{"/api/tags", "the models are listed at /v1/models"},
-    Neighbour{"/v1/embeddings", "there are no embeddings: models continue texts"},
-    Neighbour{"/embeddings", "there are no embeddings: models continue texts"},
+    Neighbour{"/embeddings", "the base URL ends with /v1: /v1/embeddings"},
     Neighbour{"/v1/v1/", "the base URL has /v1 once"},
 };
 

@@ -82,7 +82,7 @@ class ResponseAnswer : public ItemAnswer {
 
   Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
                           SamplingParams& params) override {
-    if (!held_input_.set(input_.size())) {
+    if (!held_input_.replace(0, input_.size())) {
       return Error{
           ErrorCode::kOverloaded,
           "overloaded: the items of responses under way take too much memory; retry later"};

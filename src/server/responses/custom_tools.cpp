@@ -14,12 +14,19 @@ namespace lmtp::server {
 namespace {
 
 constexpr std::size_t kGrammarBytesMax = std::size_t{64} << 10;
+constexpr std::size_t kGrammarsBytesMax = std::size_t{4} << 20;  // of all, as they are compiled
 constexpr std::string_view kInputBegin = R"({"input":")";
 
 struct Format {
   bool is_regex = false;
   std::string definition = {};  // empty: any text
 };
+
+bool ends_in_escape(std::string_view regex) {
+  const std::size_t last = regex.find_last_not_of('\\');
+  const std::size_t num = regex.size() - (last == std::string_view::npos ? 0 : last + 1);
+  return num % 2 == 1;
+}
 
 // The error is for after the name of the tool.
 Result<Format> format_of(const OrderedJson& tool) {
@@ -34,6 +41,10 @@ Result<Format> format_of(const OrderedJson& tool) {
     return Error{ErrorCode::kInvalid,
                  "format: is unknown; allowed are {\"type\": \"text\"} and {\"type\": \"grammar\", "
                  "\"syntax\": \"lark\" or \"regex\", \"definition\": ...}"};
+  }
+  if (*syntax == "regex" && ends_in_escape(*definition)) {
+    return Error{ErrorCode::kInvalid,
+                 "format: has a regular expression that ends with \\; a character is needed"};
   }
   if (definition->size() > kGrammarBytesMax) {
     return Error{ErrorCode::kInvalid,
@@ -104,7 +115,9 @@ OrderedJson function_of_custom(const OrderedJson& tool) {
 std::set<std::string, std::less<>> read_custom_tools(JsonFields& fields, const OrderedJson& tools,
                                                      OfferedTools* offered) {
   std::set<std::string, std::less<>> names;
-  for (std::size_t i = 0; i < tools.size(); ++i) {
+  if (!tools.is_array()) return names;  // it has been refused
+  std::size_t num_bytes = 0;
+  for (std::size_t i = 0; i < tools.size() && !fields.failed(); ++i) {
     const std::string* const name = find_ordered_text(tools[i], "name");
     if (!is_custom_tool(tools[i]) || name == nullptr) continue;
     names.insert(*name);
@@ -116,6 +129,10 @@ std::set<std::string, std::less<>> read_custom_tools(JsonFields& fields, const O
     }
     if (auto set = set_grammar_of(tools[i], *function); !set) {
       fields.fail("tools[" + std::to_string(i) + "]." + set.error().message);
+    }
+    num_bytes += function->input_lark.size() + function->input_lark_in_json.size();
+    if (num_bytes > kGrammarsBytesMax) {
+      fields.fail("tools", "have grammars of more than the allowed 4 MiB, as they are written");
     }
   }
   return names;

@@ -259,7 +259,7 @@ Result<ResponseRequest> read_response_request(const std::string& body, const Api
   const bool truncates = truncation != nullptr && *truncation == "auto";
   std::string text = request.is_stored || truncates ? items->dump() : std::string();
   if (truncates) {
-    set_truncated_prompt(std::move(prompt), {system, text, request.max_tokens.value_or(1)},
+    set_truncated_prompt(std::move(prompt), {system, text, request.max_tokens.value_or(0)},
                          generation);
   } else {
     set_prompt(std::move(prompt), generation);

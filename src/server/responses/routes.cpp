@@ -80,7 +80,9 @@ HttpResponse items_page(const OrderedJson& all, std::string_view query) {
 // is parsed that does not have the field's name.
 std::size_t bytes_before(ServerContext& context, const HttpRequest& http, ConnectionId owner) {
   constexpr std::string_view kField = "previous_response_id";
-  if (http.body.find(kField) == std::string::npos) return 0;
+  const bool may_name_it = http.body.find(kField) != std::string::npos ||
+                           http.body.find("\\u") != std::string::npos;  // by an escape
+  if (!may_name_it) return 0;
   const auto body = parse_json(http.body, "body");
   const std::string* const id = body ? find_json_text(*body, kField) : nullptr;
   const auto found = id == nullptr ? nullptr : context.responses.find(*id, owner);

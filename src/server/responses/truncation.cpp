@@ -61,9 +61,12 @@ class Truncation {
   Truncation(const ChatPrompt& prompt, const TruncatedInput& input,
              const registry::ReadyModel& model)
       : prompt_(prompt), input_(input), model_(model) {
-    const auto context = static_cast<std::size_t>(model.limits.total_tokens_max());
-    const auto num_new = static_cast<std::size_t>(std::max(1, input.num_new));
-    num_max_ = context - std::min(num_new, std::max<std::size_t>(1, context / 2));
+    constexpr int kUsualAnswer = 4096;  // tokens
+    const int context = model.limits.total_tokens_max();
+    const int wanted = input.num_new > 0 ? input.num_new : std::min(context / 8, kUsualAnswer);
+    const int num_new = std::clamp(wanted, 1, std::max(1, context / 2));
+    num_max_ = static_cast<std::size_t>(
+        std::max(1, std::min(context - num_new, model.limits.input_tokens_max())));
   }
 
   Result<Prompts> run() {
@@ -77,16 +80,37 @@ class Truncation {
     const auto units = droppable_items(*items);
     std::size_t low = 1;  // the fewest that may be enough
     std::size_t high = units.size();
-    while (low < high) {
-      const std::size_t middle = (low + high) / 2;
+    // Each one holds up others' chats: so a few more than need be may be left out.
+    for (int left = kRendersMax; low < high && left > 0; --left) {
+      const std::size_t middle = left == kRendersMax && whole
+                                     ? guess(*items, units, whole->front().size())
+                                     : (low + high) / 2;
       const auto some = render_without(*items, units, middle);
       if (!some && !is_long) return some;
       some&& fits(*some) ? high = middle : low = middle + 1;
     }
-    return units.empty() ? std::move(whole) : render_without(*items, units, low);
+    return units.empty() ? std::move(whole) : render_without(*items, units, high);
   }
 
  private:
+  static constexpr int kRendersMax = 6;
+
+  // How many units have as large a part of the text as the tokens that are too many have of
+  // `num_tokens`; below units.size().
+  std::size_t guess(const OrderedJson& items, const std::vector<std::vector<std::size_t>>& units,
+                    std::size_t num_tokens) const {
+    const double part = 1 - static_cast<double>(num_max_) / static_cast<double>(num_tokens);
+    const double wanted = part * static_cast<double>(input_.items.size());
+    double num_bytes = 0;
+    for (std::size_t i = 0; i + 1 < units.size(); ++i) {
+      for (const std::size_t at : units[i]) {
+        num_bytes += static_cast<double>(items[at].dump().size());
+      }
+      if (num_bytes >= wanted) return i + 1;
+    }
+    return std::max<std::size_t>(1, units.size() - 1);
+  }
+
   bool fits(const Prompts& prompts) const { return prompts.front().size() <= num_max_; }
 
   Result<Prompts> render_without(const OrderedJson& items,

@@ -18,7 +18,7 @@ std::vector<std::vector<std::size_t>> droppable_items(const OrderedJson& items);
 struct TruncatedInput {
   std::string instructions = {};
   std::string items = {};  // JSON, which messages_of_items() takes
-  int num_new = 1;         // tokens for which there is to be room, of up to half the context
+  int num_new = 0;         // tokens for which there is to be room; 0: for a usual answer
 };
 
 // As set_prompt(), of a prompt that has all of the items.
