@@ -177,7 +177,8 @@ void World::run_main() {
   }
   while (num_busy > 0) simulator.pass(kSecond / 100);
   if (features.stops) {
-    const int grace_ms = random.below(2) * random.below(2000);
+    const bool has_grace = random.below(2) > 0;
+    const int grace_ms = random.below(2000) * (has_grace ? 1 : 0);
     log("world", "stops within " + std::to_string(grace_ms) + " ms");
     has_stopped_ = true;
     models->stop(grace_ms);
@@ -216,7 +217,8 @@ std::unique_ptr<registry::Registry> World::make_models() {
   }
   registry::AutoOptions made;
   made.max_models = 2;
-  made.unload_after_ms = random.below(2) * random.between(100, 5000);
+  const bool unloads = random.below(2) > 0;
+  made.unload_after_ms = random.between(100, 5000) * (unloads ? 1 : 0);
   made.default_model.name = "m0";
   return std::make_unique<registry::Registry>(std::move(factory), std::move(made));
 }
@@ -268,8 +270,10 @@ Result<registry::ServedModel> World::find_model(const std::string& name) {
       return Error{ErrorCode::kUnavailable, "this load fails"};
     }
     if (std::exchange(is_lost_, false)) last_faults_[Fault::kLost] = simulator.now();
+    // Compilers differ in the order of a call's arguments.
+    const std::uint64_t seed = faults_.bits();
     return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<TimedAgent>(
-        agent_options(), simulator, faults_.bits(), [this] { end_step(); }, [this] { disarm(); }));
+        agent_options(), simulator, seed, [this] { end_step(); }, [this] { disarm(); }));
   };
   return model;
 }
