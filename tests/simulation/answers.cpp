@@ -216,10 +216,8 @@ void Client::check_token(const ClientStream& stream, Sample& sample, const Json&
   if (!world_.checks("tokens")) return sample.expected.clear();
   if (stream.kind == ClientStream::Kind::kScore) {
     if (stream.scored.empty() || stream.scored.front() != token) fail("not what is scored", entry);
-  } else if (entry.value("appended", false)) {
-    sample.expected.clear();  // take_edit() has seen that it is right
-  } else if (!stream.choices.empty()) {
-    sample.expected.clear();  // check_choice() sees that it is right
+  } else if (entry.value("appended", false) || !stream.choices.empty()) {
+    sample.expected.clear();  // take_edit() has seen that it is right, or check_choice() sees it
   } else if (const TokenId right = token_after(stream, sample, entry); right != token) {
     fail("the token is wrong, " + std::to_string(right) + " is right", entry);
   }

@@ -13,7 +13,7 @@ std::string Client::calls_text(const Json& entry) {
     if (piece.at("index") != 0) text += "another ";
     if (piece.contains("name")) text += piece["name"].get<std::string>() + "(";
     text += piece.value("arguments", "");
-    if (piece.value("complete", false)) text += ")";
+    if (piece.value("complete", false)) text += ')';
   }
   return text;
 }
