@@ -97,14 +97,8 @@ void read_answer(JsonFields& fields, EmbeddingAnswer& answer) {
 }  // namespace
 
 Then openai_embeddings(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
-  const auto refuse = [&](const Error& error) -> Then {
-    return [&context, error, responder] {
-      context.generation.models.refusals().add(error.code);
-      responder->send(openai_error(error));
-    };
-  };
   const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
-  if (!root) return refuse(root.error());
+  if (!root) return openai_refusal(context, root.error(), responder);
   JsonFields fields(*root);
   GenerationRequest generation;
   if (const std::string* model = fields.text("model")) generation.model = *model;
@@ -115,8 +109,8 @@ Then openai_embeddings(ServerContext& context, HttpRequest& http, const Responde
   auto inputs = read_inputs(fields.find("input"), "input", kEmbeddedMax);
   fields.find("user");  // OpenAI's name for its own records
   generation.unknown_keys = fields.unknown_keys();
-  if (fields.failed()) return refuse(fields.error());
-  if (!inputs) return refuse(inputs.error());
+  if (fields.failed()) return openai_refusal(context, fields.error(), responder);
+  if (!inputs) return openai_refusal(context, inputs.error(), responder);
   generation.num_bytes = num_input_bytes(*inputs);
   generation.is_slow = inputs->size() > 1;
   const auto rows = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "context.h"
 #include "http/message.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/error_kind.h"
@@ -76,6 +77,13 @@ HttpResponse openai_error(const Error& error, bool no_model) {
 HttpResponse openai_not_found(std::string_view sentence, std::string_view param,
                               std::string_view code) {
   return {404, "application/json", error_json(sentence, {"invalid_request_error", code}, param)};
+}
+
+Then openai_refusal(ServerContext& context, const Error& error, const ResponderPtr& responder) {
+  return [&context, error, responder] {
+    context.generation.models.refusals().add(error.code);
+    responder->send(openai_error(error));
+  };
 }
 
 std::string openai_refusal_json(int status, std::string_view sentence) {

@@ -6,6 +6,7 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/server/http.h"
+#include "route_table.h"
 
 namespace lmtp::server {
 
@@ -14,6 +15,9 @@ std::string openai_error_json(const Error& error, bool no_model = false);
 
 // With its status, and how long to wait.
 HttpResponse openai_error(const Error& error, bool no_model = false);
+
+// Answers so, and counts it: what a Read returns of a request that is wrong.
+Then openai_refusal(ServerContext& context, const Error& error, const ResponderPtr& responder);
 
 // 404 for what is kept here for a time alone.
 HttpResponse openai_not_found(std::string_view sentence, std::string_view param,

@@ -140,20 +140,14 @@ std::string scores_body(const LabelRows& rows, const std::string& model) {
 
 Then openai_generative_scoring(ServerContext& context, HttpRequest& http,
                                const ResponderPtr& responder) {
-  const auto refuse = [&](const Error& error) -> Then {
-    return [&context, error, responder] {
-      context.generation.models.refusals().add(error.code);
-      responder->send(openai_error(error));
-    };
-  };
   const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
-  if (!root) return refuse(root.error());
+  if (!root) return openai_refusal(context, root.error(), responder);
   JsonFields fields(*root);
   GenerationRequest generation;
   if (const std::string* model = fields.text("model")) generation.model = *model;
   generation.cache_salt = read_cache_salt(fields);
   auto scoring = read_scoring(fields);
-  if (!scoring) return refuse(scoring.error());
+  if (!scoring) return openai_refusal(context, scoring.error(), responder);
   generation.unknown_keys = fields.unknown_keys();
   generation.num_bytes = http.body.size();
   generation.is_slow = true;

@@ -237,21 +237,15 @@ void read_ranking(JsonFields& fields, Ranking& ranking) {
 }  // namespace
 
 Then openai_rerank(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
-  const auto refuse = [&](const Error& error) -> Then {
-    return [&context, error, responder] {
-      context.generation.models.refusals().add(error.code);
-      responder->send(openai_error(error));
-    };
-  };
   const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
-  if (!root) return refuse(root.error());
+  if (!root) return openai_refusal(context, root.error(), responder);
   JsonFields fields(*root);
   GenerationRequest generation;
   if (const std::string* model = fields.text("model")) generation.model = *model;
   generation.cache_salt = read_cache_salt(fields);
   const auto ranking = std::make_shared<Ranking>();
   read_ranking(fields, *ranking);
-  if (fields.failed()) return refuse(fields.error());
+  if (fields.failed()) return openai_refusal(context, fields.error(), responder);
   generation.unknown_keys = fields.unknown_keys();
   generation.num_bytes = http.body.size();
   generation.is_slow = true;

@@ -35,18 +35,11 @@ std::string tokens_body(const registry::ReadyModel& model, const std::vector<Tok
   return out + "\n";
 }
 
-Then refusal(ServerContext& context, const Error& error, const ResponderPtr& responder) {
-  return [&context, error, responder] {
-    context.generation.models.refusals().add(error.code);
-    responder->send(openai_error(error));
-  };
-}
-
 }  // namespace
 
 Then openai_tokenize(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   auto request = read_tokenize(http.body);
-  if (!request) return refusal(context, request.error(), responder);
+  if (!request) return openai_refusal(context, request.error(), responder);
   return [&context, responder, request = std::move(*request)]() mutable {
     auto make_body = [with_texts = request.with_texts](const registry::ReadyModel& model,
                                                        const Prompts& prompts) {
@@ -84,13 +77,13 @@ void openai_tokenizer_info(ServerContext& context, HttpRequest& /*http*/,
 
 Then openai_detokenize(ServerContext& context, HttpRequest& http, const ResponderPtr& responder) {
   const auto root = parse_json_object(http.body, "body", NonFinite::kRefused);
-  if (!root) return refusal(context, root.error(), responder);
+  if (!root) return openai_refusal(context, root.error(), responder);
   JsonFields fields(*root);
   GenerationRequest request;
   if (const std::string* model = fields.text("model")) request.model = *model;
   if (fields.find("tokens") == nullptr) fields.fail("tokens", "is missing");
   Prompts tokens = {fields.ids("tokens", std::numeric_limits<std::size_t>::max())};
-  if (fields.failed()) return refusal(context, fields.error(), responder);
+  if (fields.failed()) return openai_refusal(context, fields.error(), responder);
   request.num_bytes = tokens[0].size() * sizeof(TokenId);
   request.make_prompts =
       [tokens = std::move(tokens)](const registry::ReadyModel& model) -> Result<Prompts> {
