@@ -23,6 +23,8 @@ namespace {
 constexpr std::chrono::milliseconds kGatherTime{100};
 constexpr std::size_t kWriteBytes = std::size_t{64} << 10;
 constexpr std::int64_t kEndBytes = 1024;  // kept for the last events and the array's end
+// A write that SIGKILL cuts short ends where a page of the file ends.
+constexpr std::size_t kPageBytes = 4096;
 // Processes whose names wait to be written; more have none.
 constexpr std::size_t kNamesMax = 256;
 
@@ -75,6 +77,7 @@ class Trace::Writer {
   void run();
   bool take();
   void write_taken();
+  void keep_in_page(std::size_t begin);
   void keep_events_within(std::size_t room);
   void write_out(std::size_t least);
   void write_dropped();
@@ -165,15 +168,27 @@ void Trace::Writer::run() {
 
 void Trace::Writer::write_taken() {
   for (const Process& process : taken_processes_) {
+    const std::size_t begin = out_.size();
     text_.add_process(process.number, process.name, process.thread, out_);
+    keep_in_page(begin);
     write_out(kWriteBytes);
   }
   for (const Record& record : taken_) {
+    const std::size_t begin = out_.size();
     text_.add(record, out_);
+    keep_in_page(begin);
     write_out(kWriteBytes);
   }
   if (num_taken_dropped_ > 0) write_dropped();
   write_out(0);
+}
+
+// Blanks in front of an event that would lie in two pages of the file.
+void Trace::Writer::keep_in_page(std::size_t begin) {
+  const std::size_t room =
+      kPageBytes - (static_cast<std::size_t>(file_.num_bytes()) + begin) % kPageBytes;
+  const std::size_t size = out_.size() - begin;
+  if (size > room && size <= kPageBytes) out_.insert(begin, room, ' ');
 }
 
 // True: nothing comes any more.

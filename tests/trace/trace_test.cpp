@@ -121,6 +121,19 @@ TEST_F(TraceTest, WithoutItsEndItIsWholeAtAnyTime) {
   EXPECT_EQ(named(events_of(text + "]"), "step").size(), 1U);
 }
 
+// SIGKILL ends a write at the end of a page of the file.
+TEST_F(TraceTest, EachPageEndsWithAWholeEvent) {
+  constexpr std::size_t kPage = 4096;
+  auto trace = open();
+  trace->add(std::vector(1000, slice(Clock::now(), std::chrono::milliseconds(1))));
+  trace.reset();
+  const std::string text = text_of(path_);
+  ASSERT_GT(text.size(), 10 * kPage);
+  for (std::size_t end = kPage; end < text.size(); end += kPage) {
+    EXPECT_GE(events_of(text.substr(0, end) + "]").size(), 20 * end / kPage);
+  }
+}
+
 // What ends but has not begun there, since that was dropped, has no end.
 TEST_F(TraceTest, WhatFindsNoPlaceIsCounted) {
   auto trace = open(1 << 20, 4);
