@@ -206,6 +206,30 @@ TEST_P(Hostile, AMessageMayNotTakeForEver) {
   }));
 }
 
+TEST_P(Hostile, OneThatSaysNothingIsAskedAndLetGo) {
+  const FakeModelOptions model;
+  ServerOptions options;
+  options.timeouts = no_timeouts();
+  options.timeouts.idle = std::chrono::milliseconds(200);
+  Running running(model, options);
+  const std::ptrdiff_t before = num_sockets();
+  const WsClient silent(running.server.port());  // answers no ping, since it does not read
+  EXPECT_TRUE(eventually([&] { return num_sockets() == before + 1; }));
+  // One that reads answers pings. A slow machine may need more than one try.
+  EXPECT_TRUE(eventually([&] {
+    StepGate gate(model.agent.steps);
+    WsClient reader(running.server.port());
+    reader.send(generate(1, 2));
+    std::thread opens([&] {
+      std::this_thread::sleep_for(3 * options.timeouts.idle);
+      gate.open();
+    });
+    const bool lives = reader.collect(1).tokens.size() == 2;
+    opens.join();
+    return lives;
+  }));
+}
+
 // The pace at which long messages are read is the server's, and no fault of who sends them.
 TEST_P(Hostile, AMessageHasItsTimeBesideThePace) {
   constexpr std::int64_t kPaced = std::int64_t{256} << 10;

@@ -17,7 +17,8 @@ NOT_CONVERTED = (
     "include/lmtp/client/", "include/lmtp/model/",
     "include/lmtp/trace/", "src/agent/", "src/aici/", "src/balance/", "src/client/",
     "src/hub/", "src/libtorch/", "src/model/", "src/server/generation/fresh.cpp",
-    "src/server/http/", "src/server/lmtp/session.cpp", "src/server/net/listener",
+    "src/server/http/", "src/server/lmtp/session", "src/server/lmtp/web_socket_session.h",
+    "src/server/net/listener",
     "src/server/tgi/", "src/text/", "src/trace/", "src/wasm/")
 
 

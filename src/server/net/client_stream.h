@@ -17,6 +17,7 @@
 #include <memory>
 #include <utility>
 
+#include "lmtp/base/runtime.h"
 #include "net/socket.h"
 
 namespace lmtp::server {
@@ -40,6 +41,7 @@ class ClientStream
   // Lives as long as a read that is under way.
   struct Reading {
     bool under_way = false;
+    runtime::Clock::time_point ended{};  // the last one that gave something
     std::function<void()> on_paused;
   };
   Reading& reading() { return *reading_; }
@@ -87,6 +89,7 @@ class ClientStream
     }
     void operator()(boost::beast::error_code error, std::size_t num_bytes) {
       reading->under_way = false;
+      if (num_bytes > 0) reading->ended = runtime::Clock::now();
       handler(error, num_bytes);  // reads on, as a rule
       if (!reading->under_way && reading->on_paused) reading->on_paused();
     }
