@@ -33,9 +33,9 @@ Result<std::unique_ptr<Unigram>> Unigram::make(std::vector<Piece> pieces, TokenI
   model->unk_id_ = unk_id;
   model->unk_score_ = score_min - kUnkPenalty;
   model->byte_fallback_ = byte_fallback;
-  constexpr const char* kDigits = "0123456789ABCDEF";
+  constexpr const char* kHexDigits = "0123456789ABCDEF";
   for (std::size_t byte = 0; byte < 256; ++byte) {
-    const char name[] = {'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 0xF], '>'};
+    const char name[] = {'<', '0', 'x', kHexDigits[byte >> 4], kHexDigits[byte & 0xF], '>'};
     model->byte_tokens_[byte] = model->find({name, sizeof name});
   }
   return model;
