@@ -60,6 +60,7 @@ void add_model(const ModelSource& source, Hash& hash) {
   }
   if (is_gguf(source.folder)) return add_file(source.folder, hash);
   add_file(fs::path(source.folder) / "config.json", hash);
+  add_file(fs::path(source.folder) / "hf_quant_config.json", hash);  // few have it
   for (const fs::path& path : weight_files(source.folder)) add_file(path, hash);
 }
 

@@ -22,7 +22,7 @@ constexpr std::size_t kCommitDigits = 40;
 constexpr std::array kTokenizerFiles = {
     "config.json",         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "vocab.json",          "merges.txt",     "added_tokens.json",     "tokenizer.model",
-    "chat_template.jinja", "tekken.json",    "spiece.model",
+    "chat_template.jinja", "tekken.json",    "spiece.model",          "hf_quant_config.json",
 };
 constexpr std::string_view kTiktoken = ".tiktoken";  // "qwen.tiktoken"
 constexpr int kTiktokenFilesMax = 4;

@@ -262,6 +262,22 @@ void tidy_eos_ids(ModelConfig& config) {
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 
+// Model Optimizer's exports of before 2025 say nothing of it in config.json.
+Result<void> read_beside(const std::string& folder, ModelConfig& config) {
+  const std::string path = folder + "/hf_quant_config.json";
+  std::error_code code;
+  if (config.quantization.method != QuantMethod::kNone || !std::filesystem::exists(path, code)) {
+    return {};
+  }
+  auto json = ConfigReader::read(path);
+  if (!json.ok()) return json.error();
+  config.quantization = read_quantization(*json, config.model_type);
+  if (json->error().has_value()) return *json->error();
+  const std::vector<std::string> notes = json->notes();
+  config.notes.insert(config.notes.end(), notes.begin(), notes.end());
+  return {};
+}
+
 }  // namespace
 
 Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options) {
@@ -288,6 +304,7 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
   if (config->has_head) {
     config->tied_embeddings = options.tie_embeddings.value_or(config->tied_embeddings);
   }
+  if (const auto read = read_beside(folder, *config); !read.ok()) return read.error();
   const std::string generation_path = folder + "/generation_config.json";
   std::error_code code;
   if (std::filesystem::exists(generation_path, code)) {

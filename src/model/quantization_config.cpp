@@ -163,7 +163,8 @@ void read_group(Settings& in, const std::string& name, const std::string& format
 }
 
 void note_kv_cache(Settings& in, Quantization& to) {
-  if (!in.json.is_object("kv_cache_scheme")) return;
+  const std::string algorithm = in.json.text("kv_cache_quant_algo", "");
+  if (!in.json.is_object("kv_cache_scheme") && algorithm.empty()) return;
   to.scales_kv_cache = true;
   in.note("kv_cache_scheme: keys and values are kept without its scales");
 }
@@ -340,7 +341,9 @@ Quantization read_quantization(ConfigReader& json, const std::string& model_type
       settings = settings->object("quantization_config");
     }
     const std::string method = method_of(*settings);
-    if (method.empty() && settings->keys().empty()) continue;
+    // Model Optimizer's, of keys and values alone, has a quant_algo of null.
+    const bool says_nothing = settings->keys().empty() || settings->has("quant_algo");
+    if (method.empty() && says_nothing) continue;
     const auto* const found =
         std::ranges::find_if(kMethods, [&](const Method& known) { return method == known.name; });
     Settings in(json, *settings,

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "lmtp/model/model_config.h"
 #include "read_config.h"
+#include "temp_folder.h"
 
 namespace lmtp {
 namespace {
@@ -57,6 +59,33 @@ TEST(ModelConfigTest, TheEndTokensAreThoseOfTheGenerationConfig) {
   EXPECT_EQ(read(config, {}, R"({"eos_token_id": [100, -1, 5]})")->eos_ids,
             std::vector<TokenId>{5});
   EXPECT_TRUE(read(R"({"model_type": "gpt2", "eos_token_id": null})")->eos_ids.empty());
+}
+
+TEST(ModelConfigTest, ModelOptimizersFileIsReadWhereTheConfigSaysNothing) {
+  const testing::TempFolder folder;
+  std::ofstream(folder.path() + "/config.json")
+      << R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4})";
+  const auto with = [&](const std::string& text) {
+    std::ofstream(folder.path() + "/hf_quant_config.json") << text;
+    return model::read_model_config(folder.path());
+  };
+  const auto config = with(R"({"producer": {"name": "modelopt", "version": "0.15.0"},
+      "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8",
+                       "exclude_modules": ["lm_head"]}})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->quantization.method, model::QuantMethod::kModelOpt);
+  EXPECT_EQ(config->quantization.ignored, std::vector<std::string>{"lm_head"});
+  EXPECT_TRUE(config->quantization.scales_kv_cache);
+  EXPECT_EQ(config->notes.size(), 1U);
+  const auto plain =
+      with(R"({"quantization": {"quant_algo": null, "kv_cache_quant_algo": "FP8"}})");
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  EXPECT_EQ(plain->quantization.method, model::QuantMethod::kNone) << "its weights are as they are";
+  EXPECT_NE(with(R"({"quantization": {"quant_algo": "W4A16_AWQ"}})")
+                .error()
+                .message.find("'W4A16_AWQ' is not served: FP8 and NVFP4 are"),
+            std::string::npos);
+  EXPECT_NE(with("{").error().message.find("hf_quant_config.json: not JSON"), std::string::npos);
 }
 
 TEST(ModelConfigTest, NumbersAsPythonWritesThem) {
