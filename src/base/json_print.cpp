@@ -32,11 +32,10 @@ void append_json(const OrderedJson& value, std::string& out) {
     out += value.dump();
   } else {
     const bool is_object = value.is_object();
-    const bool in_lines = !is_object && !value.empty() && value.front().is_object();
     out.push_back(is_object ? '{' : '[');
     bool first = true;
     for (const auto& [key, item] : value.items()) {
-      if (!first) out += in_lines ? ",\n" : ", ";
+      if (!first) out += ", ";
       first = false;
       if (is_object) append_json_string(key, out);
       if (is_object) out += ": ";

@@ -134,7 +134,7 @@ TEST(JsonText, SeparatesAsPythonDoesAndKeepsTheOrder) {
                              {"e", 18446744073709551615U}};
   EXPECT_EQ(json_text(value),
             "{\"b\": [1, -2.5, null, true], \"a\": {}, \"c\": [], \"d\": "
-            "[{\"x\": 1},\n{\"x\": 2}], \"e\": 18446744073709551615}");
+            "[{\"x\": 1}, {\"x\": 2}], \"e\": 18446744073709551615}");
   EXPECT_EQ(json_text({1.0, 1e-5, 0.1, 1e300, INFINITY}), "[1, 1e-05, 0.1, 1e+300, null]");
 }
 

@@ -67,9 +67,9 @@ std::optional<std::int64_t> json_integer(const Json& value);
 bool is_empty_json(const Json& value);
 bool is_empty_json(const OrderedJson& value);
 
-// On one line, separated as by Python's json.dumps: {"a": [1, 2]}; but objects in an array have a
-// line each. Numbers are written in the shortest form, 1.0 as 1; NaN and infinities as null;
-// strings as by append_json_string.
+// On one line, so that it may be a message of a transport of lines, separated as by Python's
+// json.dumps: {"a": [1, 2]}. Numbers are written in the shortest form, 1.0 as 1; NaN and infinities
+// as null; strings as by append_json_string.
 std::string json_text(const OrderedJson& value);
 
 // Appends `text` as a JSON string, quotes included. If `text` is not UTF-8, each of its bytes
