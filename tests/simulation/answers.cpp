@@ -152,6 +152,10 @@ void Client::take_answer(StreamId id, const ClientStream& question, const Json& 
   } else if (!question.samples.empty()) {
     if (entry.at("tokens") != question.samples.front().tokens) fail("other tokens", entry);
   }
+  for (const auto& [where, what] : question.right.items()) {
+    const Json::json_pointer pointer(where);
+    if (!entry.contains(pointer) || entry[pointer] != what) fail("the answer is wrong", entry);
+  }
   end(id, entry);
 }
 
@@ -421,6 +425,14 @@ bool Client::is_expected(const ClientStream& stream, const Json& entry) const {
   if (is_of("load fails", Fault::kLoad)) return true;
   if (code == "unavailable" && text.find("was unloaded again") != std::string::npos) {
     return world_.features.several_models;
+  }
+  if (stream.asks_module && code == "unavailable") {  // it waits for no model
+    return stream.heard_at_step == 0 || world_.features.several_models ||
+           world_.features.lost_device;
+  }
+  if (stream.asks_module && code == "overloaded") {
+    const auto asks_module = [](const auto& one) { return one.second.asks_module; };
+    return std::ranges::count_if(live_, asks_module) > 8;  // at a time, of a connection
   }
   // Adapters are known once their model is loaded.
   if (code == "unknown_model" && text.find("is not served here") != std::string::npos) {

@@ -93,6 +93,8 @@ struct ClientStream {
   bool is_accepted = false;                     // as the notice says, which forks have none of
   int progress = 0;                             // of loading
   std::string buffer;                           // that a question is about
+  Json right;                // what its answer has to have, by JSON pointers; may be null
+  bool asks_module = false;  // it is a CONTROLLER
   bool is_counted = false;   // of a question: where it is refused, the server counts it
   std::optional<Edit> edit;  // that no entry has answered
   bool is_doubtful = false;  // one of its edits was refused, and which is not known
@@ -161,6 +163,8 @@ class Client {
   void cancel();
   void set_buffer();
   void ask();
+  void ask_text();
+  void ask_module();
   void ask_again(StreamId id, ClientStream stream);
   StreamId add(ClientStream stream, std::optional<StreamId> again = {}, int num_ways = 1);
   Json prompt_of(const std::vector<TokenId>& tokens);

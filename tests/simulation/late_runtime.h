@@ -34,6 +34,16 @@ class LateRuntime final : public testing::ScriptedRuntime {
   LateRuntime(const LateRuntime&) = delete;
   LateRuntime& operator=(const LateRuntime&) = delete;
 
+  void upload(std::string wasm, aici::Auth auth, Done<Result<aici::ModuleInfo>> done) override {
+    later([this, wasm = std::move(wasm), auth = std::move(auth), done = std::move(done)]() mutable {
+      ScriptedRuntime::upload(std::move(wasm), std::move(auth), std::move(done));
+    });
+  }
+  void get_tags(aici::Auth auth, Done<Result<std::vector<aici::TagInfo>>> done) override {
+    later([this, auth = std::move(auth), done = std::move(done)]() mutable {
+      ScriptedRuntime::get_tags(std::move(auth), std::move(done));
+    });
+  }
   void bind(const std::string& id, Sequence sequence) override {
     const EnoughMemory enough;
     ScriptedRuntime::bind(id, sequence);
@@ -68,6 +78,11 @@ class LateRuntime final : public testing::ScriptedRuntime {
   }
 
  private:
+  void later(std::function<void()> job) {
+    const EnoughMemory enough;
+    if (!is_late_ || random_.one_in(2)) return job();
+    jobs_.push_control(std::move(job));
+  }
   void run() {
     for (;;) {
       std::vector<std::function<void()>> jobs = jobs_.wait_drain();

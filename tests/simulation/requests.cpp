@@ -426,7 +426,57 @@ void Client::set_buffer() {
   send("BUFFER", message);
 }
 
+void Client::ask_text() {
+  const std::vector<TokenId>& tokens = prefixes_[static_cast<std::size_t>(random_.below(4))];
+  ClientStream question;
+  question.kind = ClientStream::Kind::kQuestion;
+  question.is_counted = true;
+  question.right["/text"] = world_.tokenizer.decode(tokens);
+  Json message{
+      {"stream_id", add(std::move(question))}, {"tokens", tokens}, {"skip_special_tokens", false}};
+  if (world_.features.several_models) message["model"] = world_.model_name(random_);
+  send("DETOKENIZE", message);
+}
+
+// ScriptedRuntime names a module by its size.
+void Client::ask_module() {
+  constexpr const char* kModules[] = {"AA==", "AAA=", "AAAA"};
+  const int size = random_.between(1, 3);
+  const std::string id = "aa" + std::to_string(size);
+  const std::string name = "tag-" + std::to_string(random_.below(3));
+  ClientStream question;
+  question.kind = ClientStream::Kind::kQuestion;
+  question.asks_module = true;
+  Json message;
+  switch (random_.below(4)) {
+    case 0:
+      message = {{"op", "upload"}, {"binary", kModules[size - 1]}};
+      question.right["/controller/module_id"] = id;
+      question.right["/controller/wasm_size"] = size;
+      break;
+    case 1:
+      message = {{"op", "tag"}, {"module_id", id}, {"tags", {name}}};
+      question.right["/controller/tags/0/tag"] = name;
+      question.right["/controller/tags/0/module_id"] = id;
+      break;
+    case 2:
+      message = {{"op", "untag"}, {"tags", {name}}};
+      question.right["/controller/tags"] = Json::array();
+      break;
+    default:
+      message = {{"op", "list"}};
+      question.right["/controller/tags/0/tag"] = "script";
+  }
+  message["stream_id"] = add(std::move(question));
+  if (world_.features.several_models) message["model"] = world_.model_name(random_);
+  send("CONTROLLER", message);
+}
+
 void Client::ask() {
+  if (world_.features.detokenize && random_.one_in(3)) return ask_text();
+  if (world_.features.modules && world_.features.controllers && random_.one_in(2)) {
+    return ask_module();
+  }
   const bool is_info = random_.one_in(2);
   const std::string text = "Es war einmal";
   ClientStream question;

@@ -60,6 +60,8 @@ constexpr std::pair<const char*, bool Features::*> kFeatures[] = {
 // Drawn apart, so that what seeds have found before stays what it was.
 constexpr std::pair<const char*, bool Features::*> kLaterFeatures[] = {
     {"chats", &Features::chats},
+    {"detokenize", &Features::detokenize},
+    {"modules", &Features::modules},
 };
 // Its calls are those of "hermes".
 constexpr const char* kChatTemplate = R"(

@@ -34,7 +34,9 @@ struct Features {
   bool failed_steps, failed_rows, lost_device, failed_loads, late_threads, no_memory;
   // What the server is like.
   bool several_models, small_cache, host_blocks, score_cache, runs_ahead, few_requests,
-      small_chunks, pacing, stops, few_places, chats;
+      small_chunks, pacing, stops, few_places;
+  // What came later (world.cpp).
+  bool chats, detokenize, modules;
 };
 
 struct Options {

@@ -60,6 +60,11 @@ class ScriptedRuntime : public aici::Runtime {
     }
     done(set);
   }
+  // Whatever they are, none is left.
+  void remove_tags(std::vector<std::string> /*tags*/, aici::Auth /*auth*/,
+                   Done<Result<std::vector<aici::TagInfo>>> done) override {
+    done(std::vector<aici::TagInfo>());
+  }
   void get_tags(aici::Auth /*auth*/, Done<Result<std::vector<aici::TagInfo>>> done) override {
     done(tags_);
   }
