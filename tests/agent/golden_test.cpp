@@ -195,7 +195,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantizedGoldenTest,
                                            "fp8-blocks", "fp8-tensors", "gptq-w4-g32",
                                            "gptq-w4-ordered", "gptq-v2-w8", "awq-w4-g32",
                                            "smooth-fp8", "ct-new-nvfp4", "ct-new-mxfp4",
-                                           "modelopt-nvfp4", "modelopt-fp8"));
+                                           "modelopt-nvfp4", "modelopt-fp8", "gptq-experts",
+                                           "awq-experts"));
 
 class GgufRanksGoldenTest : public ::testing::TestWithParam<const char*> {};
 

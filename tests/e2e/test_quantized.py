@@ -17,12 +17,14 @@ QUANTIZE = FOLDERS.parents[2] / "tools" / "quantize"
 TIMEOUT_S = 60
 # What MODEL_INFO says of each; of those with rounded activations there is no golden.
 SERVED = {
+    "awq-experts": ("awq", ["int4 in groups of 32"], 0),
     "awq-w4-g32": ("awq", ["int4 in groups of 32"], 0),
     "ct-new-fp8-block": ("compressed-tensors", ["fp8 in blocks of 128x128"], 0),
     "ct-new-mixed": ("compressed-tensors", ["int8", "int4 in groups of 32"], 0),
     "ct-old-w4-ordered": ("compressed-tensors", ["int4 in groups of 16"], 10),
     "ct-new-w8a8": ("compressed-tensors", ["int8"], 0),
     "fp8-tensors": ("fp8", ["fp8"], 0),
+    "gptq-experts": ("gptq", ["int4 in groups of 32"], 0),
     "gptq-w4-g32": ("gptq", ["int4 in groups of 32"], 0),
     "gptq-w4-ordered": ("gptq", ["int4 in groups of 32"], 0),
     "modelopt-nvfp4": ("modelopt", ["fp4 in groups of 16"], 0),

@@ -278,6 +278,11 @@ CASES = {
         lambda n, m: formats.write_modelopt(n, m, "NVFP4_DEFAULT_CFG"), formats.read_modelopt),
     "modelopt-fp8": ("new", "Llama", BFLOAT16, {}, lambda n, m: formats.write_modelopt(
         n, m, "FP8_DEFAULT_CFG"), formats.read_modelopt),
+    "gptq-experts": ("old", "Qwen3Moe", FLOAT16, dict(
+        head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64),
+        lambda n, m: formats.write_gptq(n, m, 4, 32, True, False, plain=["gate"]), None),
+    "awq-experts": ("old", "Mixtral", FLOAT16, dict(num_local_experts=4),
+        lambda n, m: formats.write_awq(n, m, 32, plain=["gate"]), None),
 }  # fmt: skip
 # Written in the one environment, read in the other.
 READ_LATER = {
@@ -285,6 +290,8 @@ READ_LATER = {
     "gptq-w4-ordered": formats.read_gptq,
     "gptq-v2-w8": formats.read_gptq,
     "awq-w4-g32": formats.read_awq,
+    "gptq-experts": formats.read_gptq,
+    "awq-experts": formats.read_awq,
 }
 
 

@@ -16,9 +16,9 @@ FOLDERS = pathlib.Path(__file__).parent / "quantized"
 FLOAT16 = torch.float16
 
 
-def linears(model):
+def linears(model, ignored=("lm_head",)):
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and name != "lm_head":
+        if isinstance(module, torch.nn.Linear) and name.rsplit(".", 1)[-1] not in ignored:
             yield name, module
 
 
@@ -98,11 +98,13 @@ def nearest(weight, scale, zero, bits, at):
     return scale * (codes - zero)
 
 
-def write_gptq(name, model, bits, group_size, symmetric, ordered, version=1, zero_biases=False):
+def write_gptq(
+    name, model, bits, group_size, symmetric, ordered, version=1, zero_biases=False, plain=()
+):
     packer = load_alone("auto_gptq", "nn_modules/qlinear/qlinear_cuda")
     generator = torch.Generator().manual_seed(5)
     tensors = {}
-    for module, linear in linears(model):
+    for module, linear in linears(model, ("lm_head", *plain)):
         inputs, outputs = linear.in_features, linear.out_features
         size = inputs if group_size == -1 else group_size
         order = torch.randperm(inputs, generator=generator) if ordered else torch.arange(inputs)
@@ -126,6 +128,8 @@ def write_gptq(name, model, bits, group_size, symmetric, ordered, version=1, zer
     )  # fmt: skip
     if version == 2:
         settings["checkpoint_format"] = "gptq_v2"
+    if plain:
+        settings["dynamic"] = {f"-:.*\\.{leaf}$": {} for leaf in plain}
     folder = FOLDERS / name
     save_file(save_plain(model, folder, settings, tensors), folder / "model.safetensors")
     finish(folder)
@@ -158,10 +162,10 @@ def read_gptq(folder):
     return matrices
 
 
-def write_awq(name, model, group_size):
+def write_awq(name, model, group_size, plain=()):
     packer = load_alone("awq", "modules/linear/gemm")
     tensors = {}
-    for module, linear in linears(model):
+    for module, linear in linears(model, ("lm_head", *plain)):
         inputs = linear.in_features
         scale, zero = grid(linear.weight.data, 4, group_size, False)
         at = torch.arange(inputs) // group_size
@@ -173,7 +177,7 @@ def write_awq(name, model, group_size):
         tensors |= {f"{module}.{leaf}": tensor for leaf, tensor in packed.state_dict().items()}
     settings = dict(
         quant_method="awq", bits=4, group_size=group_size, version="gemm", zero_point=True,
-        modules_to_not_convert=None,
+        modules_to_not_convert=list(plain) or None,
     )  # fmt: skip
     folder = FOLDERS / name
     save_file(save_plain(model, folder, settings, tensors), folder / "model.safetensors")

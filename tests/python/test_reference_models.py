@@ -17,7 +17,7 @@ GOLDENS = ROOT / "tests" / "goldens"
 # Of others no model of transformers is made from the file.
 OTHERS = {"olmo2", "granite", "nemotron", "gpt-bigcode", "apertus", "falcon",
           "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "granitemoe", "gpt-oss", "glm4-moe",
-          "ernie4-5-moe", "modelopt-nvfp4"}  # fmt: skip
+          "ernie4-5-moe", "modelopt-nvfp4", "gptq-experts", "awq-experts"}  # fmt: skip
 QUANTISED = sorted(
     p.parent
     for p in (GOLDENS / "quantized").glob("*/golden.json")
