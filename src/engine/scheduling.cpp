@@ -62,6 +62,7 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelL
   reserve(*sequence, sequence->params.max_tokens, limits);
   sequence->weights_of_adapter = std::move(request.adapter);
   sequence->cache_salt = std::move(request.cache_salt);
+  sequence->priority = request.priority;
   sequence->num_resumed = request.num_resumed;
   sequence->stops = std::move(request.stops);
   sequence->mask_source = std::move(request.mask_source);

@@ -4,8 +4,10 @@
 #include <functional>
 #include <iterator>
 #include <queue>
+#include <ranges>
 #include <span>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "sequence_rows.h"
@@ -19,6 +21,39 @@ constexpr std::size_t kHintsRefreshed = 8;
 // What each client was served, the least first.
 using Turn = std::tuple<std::int64_t, ConnectionId>;
 using Turns = std::priority_queue<Turn, std::vector<Turn>, std::greater<>>;
+
+// So many of a client's sequences may be admitted in a row before its oldest one.
+constexpr int kPassedMax = 3;
+
+bool have_one_priority(const std::vector<Sequence*>& sequences) {
+  return std::ranges::adjacent_find(sequences, std::ranges::not_equal_to(), &Sequence::priority) ==
+         sequences.end();
+}
+
+// Of one client's sequences, the best last: by priority, and after those that may pass it the
+// oldest.
+void order_by_priority(std::vector<Sequence*>& queue) {
+  if (have_one_priority(queue)) return;
+  std::ranges::stable_sort(queue, std::ranges::greater(), &Sequence::priority);
+  std::vector<Sequence*> by_age = queue;
+  std::ranges::sort(by_age, {}, &Sequence::id);
+  std::vector<Sequence*> order;
+  std::unordered_set<const Sequence*> taken;
+  const auto next_of = [&taken](auto& rest) {
+    while (taken.contains(*rest)) ++rest;
+    return *rest;
+  };
+  auto best = queue.rbegin();
+  auto oldest = by_age.begin();
+  for (int num_passed = queue.front()->account->num_passed; order.size() < queue.size();) {
+    Sequence* const due = next_of(oldest);
+    Sequence* const next = num_passed < kPassedMax ? next_of(best) : due;
+    num_passed = next == due ? 0 : num_passed + 1;
+    taken.insert(next);
+    order.push_back(next);
+  }
+  std::ranges::copy(order, queue.rbegin());
+}
 
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
   return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
@@ -115,7 +150,23 @@ std::vector<Sequence*> WaitingLine::candidates(std::int64_t step) const {
                       s->id);
   };
   std::ranges::sort(order, std::ranges::greater(), rank);
+  apply_priorities(order);
   return order;
+}
+
+// The places of a client stay where they are.
+void WaitingLine::apply_priorities(std::vector<Sequence*>& order) const {
+  if (have_one_priority(order)) return;
+  Queues queues;
+  for (Sequence* s : order)
+    if (!precedes_others(*s)) queues[s->share].push_back(s);
+  for (auto& [client, queue] : queues) order_by_priority(queue);
+  for (Sequence*& s : std::views::reverse(order)) {
+    if (precedes_others(*s)) continue;
+    std::vector<Sequence*>& queue = queues.at(s->share);
+    s = queue.back();
+    queue.pop_back();
+  }
 }
 
 // The connections of a client take turns.
@@ -135,6 +186,7 @@ WaitingLine::Queues WaitingLine::by_client(const std::vector<Sequence*>& order) 
     }
     std::ranges::stable_sort(turns, {}, &std::pair<int, Sequence*>::first);
     std::ranges::transform(turns, queue.rbegin(), &std::pair<int, Sequence*>::second);
+    order_by_priority(queue);
   }
   return queues;
 }
@@ -162,6 +214,12 @@ std::vector<StreamKey> WaitingLine::order(std::int64_t step) const {
 
 WaitingLine::Admission WaitingLine::admit(Host& host, Sequence& sequence) {
   const Admission admission = host.admit(sequence);
+  if (admission == Admission::kAdmitted && !sequence.is_returning) {
+    const bool passes = std::ranges::any_of(waiting_, [&](const Sequence* s) {
+      return s->share == sequence.share && s->id < sequence.id && !s->is_returning && !s->is_held;
+    });
+    sequence.account->num_passed = passes ? sequence.account->num_passed + 1 : 0;
+  }
   if (admission != Admission::kDoesNotFit) return admission;
   sequence.lacks_blocks = true;
   has_refused_ = true;

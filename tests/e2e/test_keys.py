@@ -12,6 +12,7 @@ import urllib.request
 
 import aiohttp
 import pytest
+from checkpoints import ENDLESS_CONTEXT
 from lmtp_socket import Socket
 from servers import LmtpServe, bin_dir
 
@@ -136,6 +137,52 @@ def test_the_file_is_read_again_on_sighup(server, keys):
     write_keys(keys)
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: get(server, "/nothing", Authorization=f"Bearer {ALICE}") == 404)
+
+
+def test_a_priority_is_among_the_requests_of_a_key(endless_model, keys):
+    """One runs at a time. Each that comes to run is known by its first token, and goes then."""
+    half = ENDLESS_CONTEXT // 2
+    first = []
+
+    async def ask():
+        async with aiohttp.ClientSession() as session:
+
+            async def begin(key, priority):
+                body = {"prompt": "x", "max_tokens": half, "stream": True, "priority": priority}
+                auth = {"Authorization": f"Bearer {key}"}
+                answer = await session.post(f"{url}/v1/completions", json=body, headers=auth)
+                assert (await answer.content.readline()).startswith(b"data: ")
+                return answer
+
+            async def wait_for_turn(key, priority):
+                answer = await begin(key, priority)
+                first.append((key, priority))
+                answer.close()
+
+            async def num_waiting():
+                auth = {"Authorization": f"Bearer {ROOT_KEY}"}
+                async with session.get(f"{url}/metrics", headers=auth) as answer:
+                    text = await answer.text()
+                (line,) = [r for r in text.splitlines() if r.startswith("lmtp_num_requests_waiting{")]
+                return float(line.split()[-1])
+
+            running = await begin(ALICE, 0)
+            tasks = []
+            for key, priority in ((ALICE, 5), (ALICE, 5), (ROOT_KEY, 99), (ALICE, -2)):
+                tasks.append(asyncio.create_task(wait_for_turn(key, priority)))
+                async with asyncio.timeout(TIMEOUT_S):
+                    while await num_waiting() < len(tasks):
+                        await asyncio.sleep(0.02)
+            running.close()
+            await asyncio.gather(*tasks)
+
+    options = ["--kv-cache", "64MiB", "--api-key-file", keys]
+    options += ["--max-batch-total-tokens", str(ENDLESS_CONTEXT)]
+    with LmtpServe(endless_model, *options) as server:
+        url = f"http://{server.endpoint}"
+        asyncio.run(ask())
+    assert [priority for key, priority in first if key == ALICE] == [-2, 5, 5]
+    assert first.index((ROOT_KEY, 99)) == 0, "it was served less"
 
 
 def refused_start(*options):

@@ -259,6 +259,58 @@ TEST_F(WaitingLineTest, WhoHasWaitedForLongPrecedesLongerPrefixes) {
   EXPECT_EQ(line_.candidates(261).back()->id, 2U);
 }
 
+TEST_F(WaitingLineTest, ALowerPriorityComesFirstAmongItsClientsAloneAndBeforeCachedPrefixes) {
+  wait(50, 1, -500);
+  wait(50, 1).num_cached_hint = 20;
+  wait(60, 2).priority = 7;
+  wait(50, 1).priority = -1;
+  wait(50, 2).priority = 9;
+  EXPECT_EQ(line_.order(5).front().stream, 4);
+  EXPECT_EQ(offered(), (Ids{4, 3, 1, 5, 2})) << "whose turn it is, no priority says";
+}
+
+TEST_F(WaitingLineTest, WhatRanBeforePrecedesAnyPriority) {
+  wait(50, 1).priority = -9;
+  wait(50, 1).is_returning = true;
+  EXPECT_EQ(offered(), (Ids{2, 1}));
+}
+
+TEST_F(WaitingLineTest, ThreeInARowPassTheOldest) {
+  for (int i = 1; i <= 9; ++i) wait(50, 1).priority = -i;
+  EXPECT_EQ(offered(), (Ids{9, 8, 7, 1, 6, 5, 4, 2, 3}));
+}
+
+TEST_F(WaitingLineTest, ThoseThatPassAreCountedOverSteps) {
+  wait(50, 1);
+  for (SequenceId id = 2; id <= 4; ++id) {
+    wait(50, 1).priority = -1;
+    does_not_fit_ = 1;
+    EXPECT_EQ(offered(), (Ids{id, 1}));
+  }
+  wait(50, 1).priority = -1;
+  EXPECT_EQ(offered(), (Ids{1})) << "it is its turn until it is admitted";
+  does_not_fit_ = 0;
+  EXPECT_EQ(offered(), (Ids{1, 5}));
+}
+
+TEST_F(WaitingLineTest, PrioritiesAreThoseOfAllConnectionsOfAClient) {
+  for (ConnectionId connection = 1; connection <= 3; ++connection)
+    wait(50, 1).key.connection = connection;
+  waiting_[1]->priority = -1;
+  wait(50, 1).key.connection = 1;
+  waiting_[3]->priority = -1;
+  EXPECT_EQ(offered(), (Ids{2, 4, 3, 1})) << "then those without, of which one had a turn by 4";
+}
+
+TEST_F(WaitingLineTest, InACrowdAPriorityChoosesWhatOfAClientComesFirst) {
+  for (int i = 0; i < 4; ++i) add(running_, 1, 1);
+  wait(50, 2);                 // 5
+  wait(50, 3).priority = -50;  // 6
+  wait(50, 2).priority = -1;   // 7
+  EXPECT_EQ(line_.candidates(5).back()->id, 7U);
+  EXPECT_EQ(offered(), (Ids{7, 6, 5})) << "the other client's does not pass it";
+}
+
 TEST_F(WaitingLineTest, TheFirstThatDoesNotFitEndsTheAdmissions) {
   wait(50, 1);
   wait(50, 1);

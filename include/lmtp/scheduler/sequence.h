@@ -25,6 +25,7 @@ struct ClientAccount {
   std::int64_t served = 0;  // tokens, on a clock that all accounts have in common
   int num_sequences = 0;    // >= 1; suspended ones are not counted
   int num_running = 0;      // of those
+  int num_passed = 0;       // admissions since the oldest of those that waited was admitted
 };
 
 // A sequence's row in the step that is being executed, while the next one is planned.
@@ -102,6 +103,7 @@ struct Sequence {
   bool is_preempted = false;         // and not admitted again
   bool is_returning = false;         // it has been admitted before: it precedes those that have not
   bool keeps_place = false;          // so does what goes on with a stream that has just ended
+  int priority = 0;                  // Request's
   int num_cached_hint = 0;           // tokens found in the prefix cache by the last look-up
   int num_known = 0;                 // tokens that were in it when it was set back, or forked
   bool lacks_blocks = false;         // since it waits it has not fitted

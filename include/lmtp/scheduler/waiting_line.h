@@ -28,9 +28,13 @@ namespace lmtp::scheduler {
 //    stream that ended at most 50 ms before (KeptPlaces), while their client runs less than its
 //    part and none that has not run has waited long for blocks;
 // 4. all others: first the client that was served least, counting what this step gives it. Within a
-//    client its connections take turns, and the one that runs least begins. Within a connection
-//    come sequences that have waited for 256 steps, then the longest cached prefix, then the
-//    oldest.
+//    client come the lowest priorities; of equal ones its connections take turns, and the one that
+//    runs least begins. Within a connection come sequences that have waited for 256 steps, then the
+//    longest cached prefix, then the oldest.
+//
+// A priority is among the sequences of one client that have not run yet: these share out the places
+// that the client has in (1), (2) and (4) whatever their priorities. At most three in a row are
+// admitted before the client's oldest, which comes next.
 //
 // A sequence that gets no tokens in this step, or that waits for another one's prefix, scores or
 // adapter, is passed over. The first one that does not fit ends the admissions, except those of
@@ -124,6 +128,7 @@ class WaitingLine {
   void admit_in_order(Host& host, std::int64_t step);
   void admit_by_clients(Host& host, const std::vector<Sequence*>& order);
   Queues by_client(const std::vector<Sequence*>& order) const;
+  void apply_priorities(std::vector<Sequence*>& order) const;
 
   const SchedulerOptions& options_;
   const std::vector<Sequence*>& running_;

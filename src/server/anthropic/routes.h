@@ -26,6 +26,7 @@ CountTokensRequest
   tool_choice, thinking, output_config, output_format, chat_template_kwargs object
   stop_sequences string[]
   cache_salt, service_tier, inference_geo string
+  priority Priority
   metadata, context_management, cache_control object
   stream boolean
 

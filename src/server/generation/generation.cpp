@@ -221,6 +221,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       request.part_tokens = next->part_tokens;
       request.cache_salt = request_.cache_salt;
       request.params.top_logprobs = next->top_logprobs;
+      request.priority = request_.priority;
       request.params.logprob_token_ids = std::move(next->listed);
       request.params.pooling = next->pooling;
       if (scores_.size() <= next->row) scores_.resize(next->row + 1);
@@ -309,6 +310,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     request.kind = kind;
     request.cache_salt = request_.cache_salt;
     const Requester from = requester(sequence.key);
+    request.priority = request_.priority;
     registry::Submission submitted =
         sequence.text ? intake_->submit_sample(from, std::move(request), &*sequence.text)
                       : server::submit(models_, from, std::move(request));

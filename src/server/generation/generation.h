@@ -64,6 +64,7 @@ struct GenerationRequest {
   std::optional<Grammar> grammar;         // of each sample's text
   std::string grammar_field = "grammar";  // Intake::Needs
   std::string cache_salt = {};            // Request's
+  int priority = 0;                       // the same
   // With one prompt and one sample, and without a grammar.
   std::optional<GenerationController> controller;
   std::vector<std::string> unknown_keys;  // of the body: ignored, and named in the log

@@ -1,6 +1,7 @@
 #include "json_fields.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 
 #include "lmtp/base/text.h"
@@ -118,6 +119,11 @@ std::string read_cache_salt(JsonFields& fields) {
                             std::to_string(protocol::kMaxCacheSaltBytes));
   }
   return *salt;
+}
+
+int read_priority(JsonFields& fields) {
+  using Limits = std::numeric_limits<std::int32_t>;
+  return static_cast<int>(fields.whole("priority", Limits::min(), Limits::max()).value_or(0));
 }
 
 void JsonFields::params(std::initializer_list<std::string_view> others, SamplingParams& params) {

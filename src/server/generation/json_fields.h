@@ -33,6 +33,8 @@ Result<std::vector<TokenId>> token_ids(const Json& value);
 class JsonFields;
 // Request::cache_salt.
 std::string read_cache_salt(JsonFields& fields);
+// Request::priority.
+int read_priority(JsonFields& fields);
 
 // A field that is null counts as absent. Owner: the reading of one body, which outlives it.
 class JsonFields : public FieldChecks {

@@ -29,7 +29,6 @@ constexpr std::array kUnsupported = {
     Unsupported{"length_penalty", "is not supported: it belongs to beam search; leave it out"},
     Unsupported{"prompt_embeds", "is not supported; send text or token ids"},
     Unsupported{"logits_processors", "is not supported; logit_bias is"},
-    Unsupported{"priority", "is not supported: requests share the model; allowed is 0"},
 };
 
 // Clients write out defaults: what changes nothing is taken.
@@ -103,6 +102,7 @@ void read_sampling(JsonFields& fields, GenerationRequest& generation) {
   generation.params.temperature = 1.0F;
   fields.params({kMaxTokensName, kTopLogprobsName}, generation.params);
   generation.cache_salt = read_cache_salt(fields);
+  generation.priority = read_priority(fields);
   generation.text.cuts_end_token = true;
 }
 

@@ -103,6 +103,7 @@ Then openai_embeddings(ServerContext& context, HttpRequest& http, const Responde
   GenerationRequest generation;
   if (const std::string* model = fields.text("model")) generation.model = *model;
   generation.cache_salt = read_cache_salt(fields);
+  generation.priority = read_priority(fields);
   const auto answer = std::make_shared<EmbeddingAnswer>();
   read_answer(fields, *answer);
   EmbeddingReading reading = read_embedding_reading(fields);

@@ -146,6 +146,7 @@ Then openai_generative_scoring(ServerContext& context, HttpRequest& http,
   GenerationRequest generation;
   if (const std::string* model = fields.text("model")) generation.model = *model;
   generation.cache_salt = read_cache_salt(fields);
+  generation.priority = read_priority(fields);
   auto scoring = read_scoring(fields);
   if (!scoring) return openai_refusal(context, scoring.error(), responder);
   generation.unknown_keys = fields.unknown_keys();

@@ -250,6 +250,7 @@ Then openai_rerank(ServerContext& context, HttpRequest& http, const ResponderPtr
   generation.num_bytes = http.body.size();
   generation.is_slow = true;
   const auto rows = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();
+  generation.priority = read_priority(fields);
   generation.make_prompts = [&context, ranking,
                              rows](const registry::ReadyModel& model) -> Result<Prompts> {
     if (!model.embeddings) return model.embeddings.error();

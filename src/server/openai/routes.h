@@ -30,6 +30,8 @@ Read unload_adapter;
 inline constexpr std::string_view kOpenAiTypes = R"(
 TokenIds = 0..[]
 
+Priority = -2147483648..2147483647
+
 CommonRequest
   model string
   * -top_logprobs -max_tokens
@@ -48,10 +50,10 @@ CommonRequest
   guided_json_object boolean
   prompt_logprobs -1..1024
   structural_tag, adapter_id, use_beam_search, prompt_embeds nothing
-  priority 0..0
   allowed_token_ids TokenIds
   logits_processors nothing
   cache_salt string
+  priority Priority
   bad_words string|string[]
   length_penalty nothing|1..1
 
@@ -151,6 +153,7 @@ EmbeddingRequest
   truncate_prompt_tokens -1..
   add_special_tokens boolean
   cache_salt, user string
+  priority Priority
 
 EmbeddingList
   object! 'list'
@@ -176,6 +179,7 @@ RerankRequest
   instruction string
   truncate_prompt_tokens -1..
   cache_salt, user string
+  priority Priority
 
 Document = string|object
 
@@ -199,6 +203,7 @@ GenerativeScoringRequest
   label_token_ids! TokenIds
   apply_softmax, item_first, add_special_tokens boolean
   cache_salt string
+  priority Priority
 
 GenerativeScoring
   id! string

@@ -32,6 +32,7 @@ ResponseRequest
   thinking_token_budget 0..
   background, conversation, prompt nothing
   cache_salt string
+  priority Priority
 
 Response
   id! string
