@@ -105,6 +105,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       request_.text.format = std::move(request_.plan->format);
       request_.text.markers = std::move(request_.plan->markers);
       if (request_.plan->counts_min_tokens) request_.params.min_tokens = 0;
+      if (request_.plan->has_no_text) request_.text.stop.clear();
     }
     if (!request_.params.has_seed) {
       request_.params.seed = fresh_seed();
@@ -220,8 +221,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
       request.scored = std::move(next->scored);
       request.part_tokens = next->part_tokens;
       request.cache_salt = request_.cache_salt;
-      request.params.top_logprobs = next->top_logprobs;
       request.priority = request_.priority;
+      request.params.top_logprobs = next->top_logprobs;
       request.params.logprob_token_ids = std::move(next->listed);
       request.params.pooling = next->pooling;
       if (scores_.size() <= next->row) scores_.resize(next->row + 1);
@@ -309,8 +310,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     request.model = request_.model;
     request.kind = kind;
     request.cache_salt = request_.cache_salt;
-    const Requester from = requester(sequence.key);
     request.priority = request_.priority;
+    const Requester from = requester(sequence.key);
     registry::Submission submitted =
         sequence.text ? intake_->submit_sample(from, std::move(request), &*sequence.text)
                       : server::submit(models_, from, std::move(request));

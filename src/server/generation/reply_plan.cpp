@@ -133,6 +133,7 @@ class Planner {
  private:
   Result<void> add_calls(const OfferedTools& tools) {
     const bool is_auto = tools.choice == OfferedTools::Choice::kAuto;
+    plan_.has_no_text = !is_auto;
     GrammarTriggers triggers;
     if (is_auto) triggers = call_triggers(layout_, tools, **model_.tokenizer);
     std::optional<GrammarTriggers> for_grammar;

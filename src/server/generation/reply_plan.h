@@ -32,6 +32,7 @@ struct ReplyPlan {
   ReplyFormat format = {};
   std::vector<std::string> markers = {};  // TextOptions::markers
   bool counts_min_tokens = false;         // the grammar does, and the model's own count must not
+  bool has_no_text = false;               // but reasoning and calls, which no stop string ends
 };
 
 // Whether a prompt's end, as the template wrote it, leaves a block of reasoning open.

@@ -221,6 +221,7 @@ Result<Request> make_request(GenerateMessage& message, Encoded encoded,
   if (message.chat) model.end_answers(request.params);
   ReplyPlan& plan = stream.waiting->plan;
   if (plan.counts_min_tokens) request.params.min_tokens = 0;
+  if (plan.has_no_text) message.stop.clear();
   request.num_resumed = message.num_resumed;
   if (!request.params.has_seed && (stream.wants_notices || message.num_samples > 1)) {
     request.params.seed = fresh_seed();

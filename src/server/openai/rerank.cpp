@@ -243,6 +243,7 @@ Then openai_rerank(ServerContext& context, HttpRequest& http, const ResponderPtr
   GenerationRequest generation;
   if (const std::string* model = fields.text("model")) generation.model = *model;
   generation.cache_salt = read_cache_salt(fields);
+  generation.priority = read_priority(fields);
   const auto ranking = std::make_shared<Ranking>();
   read_ranking(fields, *ranking);
   if (fields.failed()) return openai_refusal(context, fields.error(), responder);
@@ -250,7 +251,6 @@ Then openai_rerank(ServerContext& context, HttpRequest& http, const ResponderPtr
   generation.num_bytes = http.body.size();
   generation.is_slow = true;
   const auto rows = generation.score_rows = std::make_shared<std::shared_ptr<ScoreRows>>();
-  generation.priority = read_priority(fields);
   generation.make_prompts = [&context, ranking,
                              rows](const registry::ReadyModel& model) -> Result<Prompts> {
     if (!model.embeddings) return model.embeddings.error();
