@@ -143,6 +143,11 @@ def test_a_suffix_is_after_what_is_filled_in(url, tokenizer):
     ids = [tokenizer.encode(text, add_special_tokens=False) for text in ("Once", " a time")]
     own = answer["choices"][0]["prompt_token_ids"]
     assert own[-len(ids[0] + ids[1]) - 3 :] == [before, *ids[0], after, *ids[1], middle]
+    texts = "One<|fim_middle|>", "<|fim_suffix|>two<|endoftext|>"
+    answer = completion(url, prompt=texts[0], suffix=texts[1], return_token_ids=True)
+    own = answer["choices"][0]["prompt_token_ids"]
+    assert [token for token in own[1:] if token in tokenizer.all_special_ids] == []
+    assert [own.count(mark) for mark in (before, after, middle)] == [1, 1, 1]
     status, text = answer_of(url, "/v1/completions", {"prompt": [1, 2], "suffix": "x"})
     assert status == 400 and "suffix" in text
 

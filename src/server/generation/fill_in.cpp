@@ -32,6 +32,35 @@ std::optional<TokenId> token_of(const tokenizer::Tokenizer& tokenizer, std::stri
   return is_one ? std::optional(ids->front()) : std::nullopt;
 }
 
+// Where the first of these begins in the text from `at` on; npos: nowhere.
+std::size_t find_mark(std::string_view text, const FillInTokens& tokens, std::size_t at) {
+  std::size_t first = std::string_view::npos;
+  for (const std::string_view mark : {tokens.before, tokens.after, tokens.middle}) {
+    if (!mark.empty()) first = std::min(first, text.find(mark, at));
+  }
+  return first;
+}
+
+// What is filled in stands between two parts of somebody's file. Nothing in these is a special
+// token, nor one of those tokens, which many models have as ordinary added ones: such a text is cut
+// after its first character.
+Result<std::vector<TokenId>> encode_part(const tokenizer::Tokenizer& tokenizer,
+                                         std::string_view field, std::string_view text,
+                                         const FillInTokens& tokens) {
+  std::vector<TokenId> all;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t mark = find_mark(text, tokens, begin);
+    const std::size_t end = mark == std::string_view::npos ? text.size() : mark + 1;
+    const std::string_view piece = text.substr(begin, end - begin);
+    const tokenizer::TextRange plain{0, piece.size()};
+    auto ids = tokenizer.encode_continuation(piece, {&plain, 1});
+    if (!ids) return Error{ErrorCode::kInvalid, std::string(field) + ": " + ids.error().message};
+    all.insert(all.end(), ids->begin(), ids->end());
+    begin = end;
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<std::vector<TokenId>> encode_fill_in(const registry::LoadedTokenizer& loaded,
@@ -44,9 +73,9 @@ Result<std::vector<TokenId>> encode_fill_in(const registry::LoadedTokenizer& loa
     const auto second = token_of(tokenizer, tokens.after);
     const auto last = tokens.middle.empty() ? first : token_of(tokenizer, tokens.middle);
     if (!first || !second || !last) continue;
-    const auto head = encode_text(loaded, "prompt", before, {.begins = false, .adds_bos = false});
+    const auto head = encode_part(tokenizer, "prompt", before, tokens);
     if (!head) return head.error();
-    const auto tail = encode_text(loaded, "suffix", after, {.begins = false, .adds_bos = false});
+    const auto tail = encode_part(tokenizer, "suffix", after, tokens);
     if (!tail) return tail.error();
     std::vector<TokenId> ids;
     const auto add = [&](TokenId mark, const std::vector<TokenId>& text) {

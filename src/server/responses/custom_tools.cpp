@@ -54,6 +54,19 @@ Result<Format> format_of(const OrderedJson& tool) {
   return Format{*syntax == "regex", *definition};
 }
 
+std::set<std::string, std::less<>> names_of_functions(const OrderedJson& tools) {
+  std::set<std::string, std::less<>> names;
+  for (const OrderedJson& tool : tools) {
+    const std::string* const type = find_ordered_text(tool, "type");
+    if (type == nullptr || *type != "function") continue;
+    const OrderedJson* const function = find_ordered(tool, "function");
+    const bool is_nested = function != nullptr && function->is_object();
+    const std::string* const name = find_ordered_text(is_nested ? *function : tool, "name");
+    if (name != nullptr) names.insert(*name);
+  }
+  return names;
+}
+
 // All of it is to match.
 std::string pattern_of(const std::string& regex) { return "^(?:" + regex + ")$"; }
 
@@ -116,11 +129,16 @@ std::set<std::string, std::less<>> read_custom_tools(JsonFields& fields, const O
                                                      OfferedTools* offered) {
   std::set<std::string, std::less<>> names;
   if (!tools.is_array()) return names;  // it has been refused
+  const auto functions = names_of_functions(tools);
   std::size_t num_bytes = 0;
   for (std::size_t i = 0; i < tools.size() && !fields.failed(); ++i) {
     const std::string* const name = find_ordered_text(tools[i], "name");
     if (!is_custom_tool(tools[i]) || name == nullptr) continue;
     names.insert(*name);
+    if (functions.contains(*name)) {
+      fields.fail("tools[" + std::to_string(i) + "]: has the name of a function, '" + *name +
+                  "'; allowed is a name that no function has");
+    }
     OfferedFunction unused;
     OfferedFunction* function = &unused;
     if (offered != nullptr) {
