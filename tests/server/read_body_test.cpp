@@ -154,5 +154,65 @@ TEST(LongBodies, AreAnsweredAndRefusedAsShortOnes) {
   EXPECT_THAT(tgi.body, HasSubstr(R"("error_type": "overloaded")"));
 }
 
+// The thread that made an answer of so many bytes, and what was sent.
+struct Made {
+  std::thread::id thread;
+  Result<std::string> sent = std::string();
+};
+
+struct MakeAnswer : ReadBody {
+  void make(std::size_t num_bytes) {
+    make_answer(
+        context->generation.encoder, num_bytes, responder,
+        [this]() -> Result<std::string> {
+          made.thread = std::this_thread::get_id();
+          return std::string("body");
+        },
+        [this](Result<std::string> body) {
+          EXPECT_EQ(std::this_thread::get_id(), strand);
+          made.sent = std::move(body);
+        });
+  }
+
+  const std::thread::id strand = std::this_thread::get_id();
+  Made made;
+};
+
+TEST_F(MakeAnswer, ShortOnesWhereTheyAreSent) {
+  make(kEncodedAtOnceMax);
+  EXPECT_EQ(made.thread, strand);
+  EXPECT_EQ(*made.sent, "body");
+}
+
+TEST_F(MakeAnswer, LongOnesOnTheEncodersThread) {
+  make(kEncodedAtOnceMax + 1);
+  const auto posted = take_posted();
+  EXPECT_NE(made.thread, strand);
+  EXPECT_EQ(*made.sent, "") << "nothing is sent on that thread";
+  posted();
+  EXPECT_EQ(*made.sent, "body");
+}
+
+TEST_F(MakeAnswer, LongOnesWhereTheyAreSentIfTooMuchWaits) {
+  std::promise<void> go;
+  const auto held = go.get_future().share();
+  Encoder& encoder = context->generation.encoder;
+  while (encoder.submit(1, [held] { held.wait(); })) continue;
+  make(kEncodedAtOnceMax + 1);
+  EXPECT_EQ(made.thread, strand);
+  EXPECT_EQ(*made.sent, "body");
+  go.set_value();
+}
+
+TEST_F(MakeAnswer, AnExceptionIsAnError) {
+  make_answer(
+      context->generation.encoder, 2 * kEncodedAtOnceMax, responder,
+      []() -> Result<std::string> { throw std::bad_alloc(); },
+      [this](Result<std::string> body) { made.sent = std::move(body); });
+  take_posted()();
+  ASSERT_FALSE(made.sent);
+  EXPECT_EQ(made.sent.error().code, ErrorCode::kUnavailable);
+}
+
 }  // namespace
 }  // namespace lmtp::server

@@ -33,6 +33,14 @@ void EmbeddingRows::read(std::size_t row, const TokenEvent& event) {
   num_cached_ += static_cast<std::size_t>(std::max(event.num_cached, 0));
 }
 
+std::size_t EmbeddingRows::num_bytes() const {
+  std::size_t num_bytes = 0;
+  for (const Embedding& one : embeddings_) {
+    num_bytes += one != nullptr ? one->size() * sizeof(float) : 0;
+  }
+  return num_bytes;
+}
+
 std::size_t EmbeddingRows::num_tokens() const {
   std::size_t num_tokens = 0;
   for (const auto& prompt : prompts_) num_tokens += prompt.size();

@@ -44,6 +44,7 @@ class EmbeddingRows final : public ScoreRows {
   const std::optional<Error>& error() const { return error_; }
   // One for each prompt; null before its end.
   const std::vector<Embedding>& embeddings() const { return embeddings_; }
+  std::size_t num_bytes() const;  // of these
   std::size_t num_tokens() const;
   std::size_t num_cached() const { return num_cached_; }
 

@@ -2,20 +2,25 @@
 
 #include <utility>
 
+#include "read_body.h"
+
 namespace lmtp::server {
 namespace {
 
 // Owned by the generation.
-class Answer : public GenerationListener {
+class Answer : public GenerationListener, public std::enable_shared_from_this<Answer> {
  public:
   using MakeError = HttpResponse (*)(const Error&, bool);
 
-  Answer(CallerModels models, std::string model, std::shared_ptr<HttpResponder> responder,
-         BodyAtEnd make_body, MakeError make_error)
-      : models_(std::move(models)),
+  Answer(const GenerationContext& context, std::string model,
+         std::shared_ptr<HttpResponder> responder, BodyAtEnd make_body, BytesAtEnd num_bytes,
+         MakeError make_error)
+      : encoder_(context.encoder),
+        models_(context.models.of(responder->caller())),
         model_(std::move(model)),
         responder_(std::move(responder)),
         make_body_(std::move(make_body)),
+        num_bytes_(std::move(num_bytes)),
         make_error_(make_error) {}
 
   Result<void> on_prompts(const registry::ReadyModel& model, Prompts& /*prompts*/,
@@ -26,19 +31,28 @@ class Answer : public GenerationListener {
   void on_prompt_token(int /*prompt*/, TokenEvent /*event*/) override {}
   void on_reply(Reply /*reply*/) override {}
   void on_end() override {
-    auto body = make_body_(model_);
-    if (!body) return on_error(body.error(), false);
-    responder_->send({200, "application/json", std::move(*body)});
+    const auto self = shared_from_this();
+    make_answer(
+        encoder_, num_bytes_ ? num_bytes_() : 0, responder_,
+        [self] { return self->make_body_(self->model_); },
+        [self](Result<std::string> body) { self->send(std::move(body)); });
   }
   void on_error(const Error& error, bool no_model) override {
     responder_->send(make_error_(error, no_model));
   }
 
  private:
+  void send(Result<std::string> body) {
+    if (!body) return on_error(body.error(), false);
+    responder_->send({200, "application/json", std::move(*body)});
+  }
+
+  Encoder& encoder_;
   const CallerModels models_;
   std::string model_;  // as the client named it; then as the answer does
   const std::shared_ptr<HttpResponder> responder_;
   const BodyAtEnd make_body_;
+  const BytesAtEnd num_bytes_;
   const MakeError make_error_;
 };
 
@@ -46,10 +60,10 @@ class Answer : public GenerationListener {
 
 void answer_at_end(const GenerationContext& context, GenerationRequest request,
                    const std::shared_ptr<HttpResponder>& responder, BodyAtEnd make_body,
-                   HttpResponse (*make_error)(const Error&, bool no_model)) {
+                   HttpResponse (*make_error)(const Error&, bool no_model), BytesAtEnd num_bytes) {
   request.generates = false;
-  auto answer = std::make_shared<Answer>(context.models.of(responder->caller()), request.model,
-                                         responder, std::move(make_body), make_error);
+  auto answer = std::make_shared<Answer>(context, request.model, responder, std::move(make_body),
+                                         std::move(num_bytes), make_error);
   generate(context, std::move(request), responder, std::move(answer));
 }
 

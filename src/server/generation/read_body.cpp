@@ -54,4 +54,19 @@ void read_body(ServerContext& context, HttpRequest request,
                 [held, read = std::move(read)] { return read(std::move(*held)); });
 }
 
+void make_answer(Encoder& encoder, std::size_t num_bytes,
+                 const std::shared_ptr<HttpResponder>& responder,
+                 std::function<Result<std::string>()> make,
+                 std::function<void(Result<std::string>)> send) {
+  const auto made = [make = std::move(make)] { return guarded(make, "answer: "); };
+  if (num_bytes > kEncodedAtOnceMax) {
+    const ConnectionId share = share_of(responder->caller().get(), responder->id());
+    auto job = [responder, made, send] {
+      responder->post([send, body = made()]() mutable { send(std::move(body)); });
+    };
+    if (encoder.submit(share, std::move(job))) return;
+  }
+  send(made());
+}
+
 }  // namespace lmtp::server

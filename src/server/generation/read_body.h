@@ -1,4 +1,5 @@
-// Reading what an endpoint was sent, off the io threads where it is long.
+// Reading what an endpoint was sent, and writing what it answers at once, off the io threads where
+// it is long.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,8 @@
 #include <string>
 
 #include "context.h"
+#include "encoder.h"
+#include "lmtp/base/result.h"
 #include "lmtp/server/http.h"
 
 namespace lmtp::server {
@@ -25,5 +28,14 @@ void read_body(ServerContext& context, HttpRequest request,
 void work_on_bytes(ServerContext& context, std::size_t num_bytes, const std::string& path,
                    const std::shared_ptr<HttpResponder>& responder,
                    std::function<std::function<void()>()> work);
+
+// Calls make(), of what has `num_bytes`, and then send() with what it returns or threw, on the
+// strand of `responder`. Where they are more than kEncodedAtOnceMax make() is called on the
+// encoder's thread, unless too much waits there: then it must not touch what the connection's
+// strand does. `encoder` outlives the connection. Thread: that strand.
+void make_answer(Encoder& encoder, std::size_t num_bytes,
+                 const std::shared_ptr<HttpResponder>& responder,
+                 std::function<Result<std::string>()> make,
+                 std::function<void(Result<std::string>)> send);
 
 }  // namespace lmtp::server

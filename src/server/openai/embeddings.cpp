@@ -136,7 +136,7 @@ Then openai_embeddings(ServerContext& context, HttpRequest& http, const Responde
         [answer, bytes_max = answer_bytes_max(context.options)](const std::string& model) {
           return embeddings_body(*answer, model, bytes_max);
         },
-        openai_error);
+        openai_error, [answer] { return answer->rows->num_bytes(); });
   };
 }
 

@@ -75,6 +75,13 @@ std::vector<double> scores_of(const Ranking& ranking) {
   return scores;
 }
 
+std::size_t num_bytes_of(const Ranking& ranking) {
+  std::size_t num_bytes = ranking.embedded != nullptr ? ranking.embedded->num_bytes() : 0;
+  if (!ranking.returns_documents) return num_bytes;
+  for (const std::string& document : ranking.documents) num_bytes += document.size();
+  return num_bytes;
+}
+
 Result<std::string> ranking_body(const Ranking& ranking, const std::string& model,
                                  std::size_t bytes_max) {
   if (ranking.embedded != nullptr && ranking.embedded->error()) return *ranking.embedded->error();
@@ -268,7 +275,7 @@ Then openai_rerank(ServerContext& context, HttpRequest& http, const ResponderPtr
         [ranking, bytes_max = answer_bytes_max(context.options)](const std::string& model) {
           return ranking_body(*ranking, model, bytes_max);
         },
-        openai_error);
+        openai_error, [ranking] { return num_bytes_of(*ranking); });
   };
 }
 
