@@ -120,11 +120,19 @@ def test_a_folder_of_sentence_transformers(tmp_path, pooling):
     assert server.exit_code == 0, server.log_tail
 
 
-def test_sixteen_bits(tmp_path):
-    write_modules(write_model(tmp_path, dtype=torch.bfloat16))
+@pytest.mark.parametrize(
+    ("saved", "dtype", "bound"),
+    [
+        (torch.bfloat16, "bfloat16", 1e-3),
+        (torch.bfloat16, "float32", 1e-5),
+        (torch.float16, "float16", 1e-5),
+    ],
+)
+def test_sixteen_bits(tmp_path, saved, dtype, bound):
+    write_modules(write_model(tmp_path, dtype=saved))
     wanted = numpy.array([expected(tmp_path, text) for text in TEXTS])
-    with serve(tmp_path, "--dtype", "bfloat16", "--kv-cache-dtype", "float32") as server:
-        assert numpy.abs(embed(server)[1] - wanted).max() < 1e-3
+    with serve(tmp_path, "--dtype", dtype, "--kv-cache-dtype", "float32") as server:
+        assert numpy.abs(embed(server)[1] - wanted).max() < bound
 
 
 def test_documents_are_ranked_by_embeddings(tmp_path):
