@@ -8,6 +8,7 @@ import openai
 import pytest
 from test_grammars import TOOLS
 from test_tool_calls import ASK, MARKS, model, server  # noqa: F401
+from transformers import AutoTokenizer
 
 OFFERED = [{"type": "function", **tool["function"]} for tool in TOOLS]
 
@@ -150,6 +151,20 @@ def test_custom_tools_keep_their_grammar(client, asked, choice):
     output = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "done"}
     turns = [*ASK, item, output]
     assert client.responses.create(**asked(input=turns, max_output_tokens=1)).output_text
+
+
+def test_a_line_of_what_has_escapes_ends(client, model, asked):  # noqa: F811
+    """As in Codex's apply_patch. In JSON a line's end begins as a quotation mark does."""
+    tokenizer = AutoTokenizer.from_pretrained(model[0])
+    backslash, letter = (tokenizer.convert_tokens_to_ids(one) for one in ("\\", "n"))
+    lark = 'start: line+ "end"\nline: "> " /[a-f"]+/ LF\n%import common.LF\n'
+    tool = {"type": "custom", "name": "run", "format": {
+        "type": "grammar", "syntax": "lark", "definition": lark}}  # fmt: skip
+    form = {"type": "custom", "name": "run"}
+    given = asked("<tool_call>", tools=[tool], tool_choice=form, max_output_tokens=60)
+    given["extra_body"]["logit_bias"] |= {str(backslash): 90, str(letter): 95}
+    (item,) = client.responses.create(**given).output
+    assert re.match('> [a-f"]+\n', item.input), item.input
 
 
 def test_the_oldest_items_are_left_out_where_all_do_not_fit(client, asked):

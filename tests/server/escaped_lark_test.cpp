@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "generation/regular_lark.h"
+
 namespace lmtp::server {
 namespace {
 
@@ -54,6 +56,39 @@ TEST(EscapedLark, WhatElseThereIsIsRefused) {
       {R"("\n"i)", "has a text with escapes before 'i'"},
   };
   for (const auto& [lark, expected] : rows) EXPECT_EQ(escaped(lark), expected) << lark;
+}
+
+TEST(RegularLark, RulesAreTerminalsWhereNoneLeadsToItself) {
+  const std::pair<std::string, std::string> rows[] = {
+      {R"(start: "a")", R"(R_START: "a")"},
+      {"?start: a (b | LF)+ \n  | c? -> d\n\n!a.2 : \"a/\"i\nb: /\\/:/ B\nc: a\nB: LF*\n"
+       "%import common.LF",
+       "R_START: R_A (R_B | LF)+ \n  | R_C? \n\nR_A: \"a/\"i\nR_B: /\\/:/ B\nR_C: R_A\nB: "
+       "LF*\n%import common.LF"},
+  };
+  for (const auto& [lark, expected] : rows) {
+    EXPECT_EQ(regular_lark(lark), "start: R_START\n" + expected) << lark;
+  }
+}
+
+TEST(RegularLark, OthersStayAsTheyAre) {
+  for (const char* const lark : {
+           R"x(start: "(" start ")" | "a")x",
+           "start: a\na: b\nb: a | \"b\"",
+           "start: \"a\"\n%ignore \" \"",
+           "start: a",
+           "start: | \"a\"",
+           "start: (\"a\" | )",
+           "start: a \"b\"\na:\n",
+           "start: \"a\"\nR_A: \"b\"",
+           "start: \"a\"~3",
+           "start: \"a\"..\"z\"",
+           "start: \"a\"\nstart: \"b\"",
+           "start: A\nA: start",
+           "other: \"a\"",
+       }) {
+    EXPECT_EQ(regular_lark(lark), lark);
+  }
 }
 
 }  // namespace

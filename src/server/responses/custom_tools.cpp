@@ -7,6 +7,7 @@
 
 #include "generation/escaped_lark.h"
 #include "generation/ordered_members.h"
+#include "generation/regular_lark.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 
@@ -91,7 +92,7 @@ Result<void> set_grammar_of(const OrderedJson& tool, OfferedFunction& function) 
   if (!escaped) {
     return Error{ErrorCode::kInvalid, "format.definition: " + escaped.error().message};
   }
-  function.input_lark_in_json = std::move(*escaped);
+  function.input_lark_in_json = regular_lark(*escaped);
   return {};
 }
 
