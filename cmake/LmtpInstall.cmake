@@ -1,5 +1,5 @@
-# cmake --install: the four programs, the demo model, a man page each, systemd units, the program
-# that renders chat templates, and llguidance's and wasmtime's libraries with their licences, so
+# cmake --install: the four programs, the demo model, man pages and completions, systemd units, the
+# program that renders chat templates, llguidance's and wasmtime's libraries with their licences, so
 # that the result needs nothing of this build's place. Where gloo is built, libtorch as well: a
 # service's user cannot read an administrator's home, where tools/setup puts it. That is 0.5 GB;
 # -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is, and LMTP_TORCH=OFF leaves gloo away.
@@ -12,6 +12,23 @@ foreach(program lmtp-serve lmtp-client lmtp-bench lmtp-aicirt)
   install(TARGETS ${program} RUNTIME DESTINATION bin)
   install(FILES ${PROJECT_SOURCE_DIR}/packaging/${program}.1
           DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endforeach()
+
+# What shells complete the options by, as the programs print it.
+foreach(program lmtp-serve lmtp-client lmtp-bench)
+  install(CODE "
+    set(zsh site-functions)
+    if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+      set(zsh vendor-completions)  # of Debian's packages
+    endif()
+    foreach(part IN ITEMS bash|bash-completion/completions/${program} zsh|zsh/\${zsh}/_${program}
+                          fish|fish/vendor_completions.d/${program}.fish)
+      string(REPLACE \"|\" \";\" part \${part})
+      list(POP_FRONT part shell file)
+      execute_process(COMMAND \"$<TARGET_FILE:${program}>\" --completion \${shell}
+        OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
+      file(WRITE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/\${file}\" \"\${script}\")
+    endforeach()")
 endforeach()
 
 # Made at installation, because only then --prefix is known.

@@ -47,6 +47,35 @@ TEST(ClientCommand, AsksForAKeyWhereOneIsNeeded) {
   EXPECT_EQ(words(options), "c demo --api-key KEY");
 }
 
+TEST(HttpCommand, AsksForACompletion) {
+  ServeOptions options;
+  options.model = "demo";
+  EXPECT_EQ(http_command(options, 9000),
+            "http://127.0.0.1:9000/v1, as in: curl http://127.0.0.1:9000/v1/completions "
+            "-H 'Content-Type: application/json' -d "
+            R"('{"model": "demo", "prompt": "Once upon a time", "max_tokens": 16}')");
+  options.served_names = {R"(it's "it")"};
+  options.host = "::";
+  options.tls_certfile = "cert.pem";
+  options.api_keys = {"k"};
+  EXPECT_EQ(http_command(options, 8080),
+            "https://localhost:8080/v1, as in: curl -H 'Authorization: Bearer KEY' "
+            "https://localhost:8080/v1/completions -H 'Content-Type: application/json' -d "
+            R"('{"model": "it'\''s \"it\"", "prompt": "Once upon a time", "max_tokens": 16}')");
+}
+
+TEST(HttpCommand, AsksForModelsWhereNoneAnswersTexts) {
+  ServeOptions options;
+  options.host = "fe80::1";
+  EXPECT_EQ(http_command(options, 80),
+            "http://[fe80::1]:80/v1, as in: curl 'http://[fe80::1]:80/v1/models'");
+  options.model = "random:gpt2";
+  options.on_tcp = false;
+  options.unix_path = "/run/lmtp";
+  EXPECT_EQ(http_command(options, 80),
+            "http://localhost/v1, as in: curl --unix-socket /run/lmtp http://localhost/v1/models");
+}
+
 TEST(ClientCommand, IsTakenByAShellFromAnyFolder) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "it's mine";
   std::filesystem::create_directories(folder);

@@ -55,6 +55,9 @@ std::string HelpFormat::make_option_opts(const CLI::Option* option) const {
     if (at != std::string::npos) opts.erase(at, opts.find(']', at) + 1 - at);
   }
   if (const std::size_t at = opts.find(":FILE"); at != std::string::npos) opts.erase(at, 5);
+  if (const std::size_t at = opts.find(" (Env:LMTP_ARG_"); at != std::string::npos) {
+    opts.erase(at, opts.find(')', at) + 1 - at);  // by a rule, which the footer says
+  }
   return opts;
 }
 

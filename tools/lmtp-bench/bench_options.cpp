@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/checks.h"
+#include "common/completion.h"
 #include "common/help_format.h"
 #include "common/json_text.h"
 #include "common/split_host.h"
@@ -282,6 +283,7 @@ std::variant<BenchOptions, int> parse_bench_options(int argc, const char* const*
   add_request_options(app, options, words);
   add_pattern_options(app, options, words);
   add_report_options(app, options, words);
+  add_completion(app, {});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/checks.h"
+#include "common/completion.h"
 #include "common/help_format.h"
 #include "common/split_host.h"
 #include "lmtp/base/version.h"
@@ -179,6 +180,7 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
   app.add_flag("--json", options.json,
                "with --encode and --decode: each text is a JSON string, so that it may hold line "
                "ends");
+  add_completion(app, {"demo"});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -205,4 +205,25 @@ void add_api_options(CLI::App& app, RawOptions& raw) {
                "that they name, without additionalProperties: false");
 }
 
+// Limits that contradict each other: no request could come to the larger one.
+void check_token_limits(const ServeOptions& options) {
+  struct Limit {
+    const char* option;
+    int value;  // 0: not given
+  };
+  const Limit input{"--max-input-tokens", options.max_input_tokens};
+  const Limit total{"--max-total-tokens", options.max_total_tokens};
+  const Limit batch{"--max-batch-total-tokens", options.batch.max_total_tokens};
+  const Limit context{"--context-length", options.context_length};
+  const auto check = [](const Limit& lower, const Limit& upper, int num_between) {
+    if (lower.value == 0 || upper.value == 0 || lower.value + num_between <= upper.value) return;
+    throw CLI::ValidationError(
+        lower.option, std::to_string(lower.value) + " is too large; with " + upper.option + " " +
+                          std::to_string(upper.value) + " at most " +
+                          std::to_string(upper.value - num_between) + " are allowed");
+  };
+  for (const Limit& upper : {total, batch, context}) check(input, upper, 1);
+  for (const Limit& upper : {batch, context}) check(total, upper, 0);
+}
+
 }  // namespace lmtp::tools

@@ -102,16 +102,6 @@ std::string address_of(const ServeOptions& options, const server::Server& server
   return scheme + host + ":" + std::to_string(server.port()) + "/" + address;
 }
 
-// What to type next; a child of --layout leaves that to its parent.
-void print_client(const ServeOptions& options, const std::string& model,
-                  const server::Server& server) {
-  if (!options.on_stdio && std::getenv(kChildVariable) == nullptr) {
-    const std::string command = client_command(options, client_program(), model, server.port());
-    std::printf("lmtp-serve: to talk to it: %s\n", command.c_str());
-  }
-  std::fflush(stdout);
-}
-
 std::string ready_lines(const ServeOptions& options, const server::Server& server) {
   return "READY=1\nSTATUS=" + options.shown_name() + " ready, " + address_of(options, server);
 }
@@ -151,7 +141,7 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
               info.dtype.c_str(), why.empty() ? "" : (" (" + why + ")").c_str(),
               size_text(info.kv_bytes).c_str(), kv_dtype.c_str(), num_tokens, context.c_str(),
               address_of(options, server).c_str());
-  print_client(options, options.model, server);
+  print_reached(options, options.model, server.port());
   notify(ready_lines(options, server));
 }
 
@@ -321,7 +311,7 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
   const Watchdog watchdog(models, server);
   std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
               address_of(options, server).c_str());
-  print_client(options, "demo", server);
+  print_reached(options, "demo", server.port());
   notify(ready_lines(options, server));
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
@@ -378,7 +368,8 @@ int serve_workers(const ServeOptions& options, Events& events, balance::RemoteMo
   const Watchdog watchdog(models, server);
   std::printf("lmtp-serve: %s ready on %zu workers%s, %s\n", served.description.name.c_str(),
               options.balance.workers.size(), calls.c_str(), address_of(options, server).c_str());
-  print_client(options, options.is_auto() ? served.description.name : options.model, server);
+  print_reached(options, options.is_auto() ? served.description.name : options.model,
+                server.port());
   notify(ready_lines(options, server));
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }

@@ -61,6 +61,8 @@ void add_text_options(CLI::App& app, ServeOptions& options);
 void add_lora_options(CLI::App& app, RawOptions& raw);
 void finish_lora_options(const RawOptions& raw, ServeOptions& options);
 void add_limit_options(CLI::App& app, RawOptions& raw);
+// Throws CLI11's error for limits that contradict each other.
+void check_token_limits(const ServeOptions& options);
 void add_connection_options(CLI::App& app, RawOptions& raw);
 void add_operation_options(CLI::App& app, RawOptions& raw);
 void add_scheduling_options(CLI::App& app, RawOptions& raw);

@@ -12,8 +12,10 @@
 #include <utility>
 
 #include "balance_options.h"
+#include "common/completion.h"
 #include "common/help_format.h"
 #include "config_file.h"
+#include "environment_options.h"
 #include "foreign_options.h"
 #include "keygen.h"
 #include "layout_options.h"
@@ -253,27 +255,6 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   }
 }
 
-// Limits that contradict each other: no request could come to the larger one.
-void check_token_limits(const ServeOptions& options) {
-  struct Limit {
-    const char* option;
-    int value;  // 0: not given
-  };
-  const Limit input{"--max-input-tokens", options.max_input_tokens};
-  const Limit total{"--max-total-tokens", options.max_total_tokens};
-  const Limit batch{"--max-batch-total-tokens", options.batch.max_total_tokens};
-  const Limit context{"--context-length", options.context_length};
-  const auto check = [](const Limit& lower, const Limit& upper, int num_between) {
-    if (lower.value == 0 || upper.value == 0 || lower.value + num_between <= upper.value) return;
-    throw CLI::ValidationError(
-        lower.option, std::to_string(lower.value) + " is too large; with " + upper.option + " " +
-                          std::to_string(upper.value) + " at most " +
-                          std::to_string(upper.value - num_between) + " are allowed");
-  };
-  for (const Limit& upper : {total, batch, context}) check(input, upper, 1);
-  for (const Limit& upper : {batch, context}) check(total, upper, 0);
-}
-
 // Where requests come from.
 void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions& options) {
   for (const char* option :
@@ -417,7 +398,8 @@ struct CommandLine {
     app.footer(
         "lmtp-serve doctor [MODEL] [options] says whether these would work here, and what to do.\n"
         "lmtp-serve balance HOST:PORT... [options] sends streams to other servers of one model.\n"
-        "lmtp-serve keygen [NAME] prints a fresh API key, and its line of --api-key-file.");
+        "lmtp-serve keygen [NAME] prints a fresh API key, and its line of --api-key-file.\n"
+        "The environment gives options, too: --max-models is LMTP_ARG_MAX_MODELS.");
     app.allow_extras();  // check_rest gives better errors
     app.formatter(std::make_shared<HelpFormat>());
     const auto add = [&](const char* group, auto... adders) {
@@ -430,6 +412,7 @@ struct CommandLine {
     add("Models that requests name", add_auto_options);
     add("Controllers", add_aici_options);
     add("Logging and operation", add_operation_options, add_api_options, add_config_options);
+    add_completion(app, {"demo", "auto", "random", "doctor", "balance", "keygen"});
   }
   // In their order; throws CLI11's errors.
   void parse(std::vector<std::string> arguments) {
@@ -470,6 +453,7 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   CLI::App& app = line->app;
   if (is_balancer) add_balance_options(app, line->raw);
   try {
+    read_environment(app);
     check_words(app, arguments);
     line->parse(arguments);
     const std::string path = line->raw.config;
@@ -492,7 +476,8 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& mistake) {
-    std::cerr << "lmtp-serve: " << mistake.what() << " (lmtp-serve --help lists the options)\n";
+    std::cerr << "lmtp-serve: " << with_variable(app, mistake.what(), argc, argv)
+              << " (lmtp-serve --help lists the options)\n";
     return kExitMistake;
   }
 }
