@@ -72,7 +72,8 @@ TEST(Schemas, OfTypesAndObjects) {
             R"({"type":"number","minimum":-2.0,"exclusiveMaximum":2.0})");
   EXPECT_EQ(schema_of("string|'a'|Name|null|'b'").dump(),
             R"({"anyOf":[{"$ref":"#/components/schemas/Name"},{"enum":["a","b"]},)"
-            R"({"type":["string","null"]}]})");
+            R"({"type":"string"},{"type":"null"}]})");
+  EXPECT_EQ(schema_of("string|null").dump(), R"({"type":["string","null"]})");
   OrderedJson schemas = OrderedJson::object();
   add_schemas("Base\n  a! any\n\nId = 0..\nMore: Base\n  b!, c 1..\n", schemas);
   EXPECT_EQ(schemas["Base"].dump(), R"({"type":"object","properties":{"a":{}},"required":["a"]})");

@@ -149,7 +149,9 @@ OrderedJson schema_of(std::string_view type) {
     }
   }
   if (!values.empty()) any.push_back({{"enum", values}});
-  if (!names.empty()) any.push_back({{"type", names}});
+  if (any.empty() && names.size() > 1) return {{"type", names}};
+  // Each by itself: there are readers of specifications that take no list of types in an anyOf.
+  for (const OrderedJson& name : names) any.push_back({{"type", name}});
   return any.size() == 1 ? any.front() : OrderedJson{{"anyOf", any}};
 }
 
