@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "access/key_ring.h"
+#include "access/tickets.h"
 #include "generation/controllers.h"
 #include "generation/generation.h"
 #include "lmtp/base/memory_limit.h"
@@ -46,6 +47,7 @@ struct ServerContext {
   const ServerOptions options;
   AddressLimits address_limits;  // outlives the registry's places
   KeyRing keys;
+  Tickets tickets;               // POST /ui/ticket
   log::RateLimited refused_log;  // of requests that no handler gets
   ConnectionRegistry registry;
   OperationLimits operation_limits;

@@ -21,6 +21,7 @@
 #include "systemone/routes.h"
 #include "tgi/error.h"
 #include "tgi/routes.h"
+#include "ui/page.h"
 
 namespace lmtp::server {
 namespace {
@@ -33,6 +34,7 @@ constexpr std::size_t kSmall = std::size_t{64} << 10;
 constexpr std::size_t kModule = wasm::kModuleBytesMax;
 
 constexpr Api kOwn{"lmtp-serve", kOwnTypes};
+constexpr Api kPage{"Page", kPageTypes};
 constexpr Api kProbes{"Probes", "", "Health"};
 constexpr Api kOpenAi{"OpenAI", kOpenAiTypes, "Error", openai_wrong_type};
 constexpr Api kResponses{"OpenAI-Responses", kResponsesTypes, "Error", openai_wrong_type};
@@ -43,6 +45,7 @@ constexpr Api kEither{"TGI-OpenAI", "", "TgiError|Error", tgi_wrong_type};
 constexpr Api kAici{"AICI", kAiciTypes, "", aici_wrong_type};
 
 constexpr auto kLora = &ServerOptions::allow_runtime_lora;
+constexpr auto kUi = &ServerOptions::ui;
 
 // clang-format off
 constexpr Route kRoutes[] = {
@@ -54,6 +57,13 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", kNone, 0, answer_health, &kProbes, "", "Health", "", "operations.md#watch"},
     {"GET", "/metrics", kAdmin, 0, answer_metrics, &kOwn,
      "", "text/plain", "", "metrics.md#metrics"},
+    {"GET", "/ui", kNone, 0, answer_ui, &kPage, "", "text/html", "", "ui.md#the-page", kUi},
+    {"GET", "/ui/app.css", kNone, 0, answer_ui_css, &kPage,
+     "", "text/css", "", "ui.md#the-page", kUi},
+    {"GET", "/ui/app.js", kNone, 0, answer_ui_js, &kPage,
+     "", "text/javascript", "", "ui.md#the-page", kUi},
+    {"POST", "/ui/ticket", kKey, 0, answer_ui_ticket, &kPage,
+     "", "Ticket", "", "ui.md#keys-and-tickets", kUi},
 
     {"POST", "/v1/completions", kKey, kMessage, openai_completions, &kOpenAi,
      "CompletionRequest", "Completion", "Completion", "http.md#v1completions"},

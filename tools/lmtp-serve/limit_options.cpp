@@ -200,6 +200,7 @@ void add_api_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
+  app.add_flag("--no-ui", raw.options.no_ui, "Leave the page at /ui away");
   app.add_flag("--open-objects", limits.open_objects,
                "Schemas over HTTP to the letter: objects may have members beside the properties "
                "that they name, without additionalProperties: false");

@@ -48,6 +48,7 @@ struct ServeOptions : catalog::ModelOptions {
   bool aici_upload = false;         // server::ServerOptions
   bool allow_runtime_lora = false;  // as well
   bool log_prompts = false;
+  bool no_ui = false;
   bool own_caches = false;
   trace::TraceOptions tracing;  // `path` empty: none; ModelOptions::trace is it once it is open
   std::vector<std::string> allowed_origins;

@@ -112,6 +112,7 @@ server::ServerOptions server_options(const ServeOptions& options) {
   server.api_key_file = options.api_key_file;
   server.allow_runtime_lora = options.allow_runtime_lora;
   server.insecure = options.insecure;
+  server.ui = !options.no_ui;
   server.aici = options.aici || !options.aicirt.path.empty();
   server.aici_upload = options.aici_upload;
   server.log_prompts = options.log_prompts;

@@ -131,6 +131,7 @@ struct ServerOptions {
   bool aici = false;                // models run controllers, as MODEL_INFO says
   bool aici_upload = false;         // controllers may be uploaded beyond loopback
   bool allow_runtime_lora = false;  // requests may load adapters and unload them
+  bool ui = true;                   // GET /ui is there
   bool insecure = false;            // listens beyond loopback without keys
   bool log_prompts = false;  // the beginning of each prompt stands in its request's line of the log
   std::string version;       // for GET / and MODEL_INFO

@@ -13,7 +13,8 @@ namespace {
 // Of a field that may hold a key.
 constexpr std::size_t kValueBytesMax = 4 * kKeyBytesMax;
 constexpr std::string_view kSpaces = " \t";
-constexpr std::string_view kParameter = "key=";
+constexpr std::string_view kKeyParameter = "key=";
+constexpr std::string_view kTicketParameter = "ticket=";
 
 // What follows the scheme, whose case does not matter; nullopt: it is another one.
 std::optional<std::string_view> behind_scheme(std::string_view value, std::string_view scheme) {
@@ -45,16 +46,16 @@ std::optional<std::string> password_of(std::string_view base64) {
   return colon + 1 < text.size() ? text.substr(colon + 1) : text.substr(0, colon);
 }
 
-// The query without its parameters `key`, which `take` gets.
+// The query without its parameters of that name, which `take` gets.
 template <typename Take>
-std::string split_query(std::string_view query, const Take& take) {
+std::string split_query(std::string_view query, std::string_view name, const Take& take) {
   std::string rest;
   bool is_first = true;
   while (true) {
     const std::size_t end = std::min(query.find('&'), query.size());
     const std::string_view parameter = query.substr(0, end);
-    if (parameter.starts_with(kParameter)) {
-      take(parameter.substr(kParameter.size()));
+    if (parameter.starts_with(name)) {
+      take(parameter.substr(name.size()));
     } else {
       rest.append(is_first ? "" : "&").append(parameter);
       is_first = false;
@@ -96,7 +97,7 @@ Result<std::vector<std::string>> take_keys(HttpRequest& request, bool begins_web
     if (may_hold_key) take(key_of(field));
     return may_hold_key;
   });
-  request.query = split_query(request.query, [&](std::string_view value) {
+  request.query = split_query(request.query, kKeyParameter, [&](std::string_view value) {
     if (begins_websocket) take(percent_decoded(value));
   });
   if (num_keys > kKeysOfRequestMax) {
@@ -107,8 +108,16 @@ Result<std::vector<std::string>> take_keys(HttpRequest& request, bool begins_web
   return keys;
 }
 
+std::string take_ticket(HttpRequest& request) {
+  std::string ticket;
+  request.query =
+      split_query(request.query, kTicketParameter, [&](std::string_view value) { ticket = value; });
+  return ticket;
+}
+
 std::string without_key(std::string_view query) {
-  return split_query(query, [](std::string_view /*value*/) {});
+  const auto drop = [](std::string_view /*value*/) {};
+  return split_query(split_query(query, kKeyParameter, drop), kTicketParameter, drop);
 }
 
 HttpResponse no_access(bool was_sent) {

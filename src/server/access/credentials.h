@@ -18,8 +18,10 @@ namespace lmtp::server {
 // there are more than kKeysOfRequestMax such fields: each key is compared with all that are held.
 inline constexpr std::size_t kKeysOfRequestMax = 2;
 Result<std::vector<std::string>> take_keys(HttpRequest& request, bool begins_websocket);
+// Removes from the query `ticket` (tickets.h), which counts where the request begins a WebSocket.
+std::string take_ticket(HttpRequest& request);
 
-// Without its `key`, by which a WebSocket's route is found.
+// Without its `key` and `ticket`, by which a WebSocket's route is found.
 std::string without_key(std::string_view query);
 
 // 401. `was_sent`: there was one, but none that is accepted.

@@ -89,11 +89,13 @@ std::string head_text(const HttpResponse& response, const std::vector<HttpField>
   out += "\r\n";
   add_field(out, "Server", "lmtp-serve/" + std::string(version));
   add_field(out, "Content-Type", response.type);
-  add_field(out, "Cache-Control", "no-store");
+  const auto keeps = [](const HttpField& field) { return field.name == "Cache-Control"; };
+  if (std::ranges::none_of(response.fields, keeps)) add_field(out, "Cache-Control", "no-store");
   for (const HttpField& field : response.fields) add_field(out, field.name, field.value);
   for (const HttpField& field : more) add_field(out, field.name, field.value);
   if (!keep_alive) add_field(out, "Connection", "close");
-  if (framing == Framing::kLength) {
+  constexpr int kNotModified = 304;  // is about the length of what the client has
+  if (framing == Framing::kLength && response.status != kNotModified) {
     add_field(out, "Content-Length", std::to_string(response.body.size()));
   } else if (framing == Framing::kChunks) {
     add_field(out, "Transfer-Encoding", "chunked");

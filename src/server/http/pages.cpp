@@ -56,11 +56,15 @@ print(model.generate_sync("Once upon a time", max_tokens=20))</pre>
 SCORE {"stream_id": 2, "model": "$MODEL", "prompt": [40], "scored": [41]}
 MODEL_INFO {"stream_id": 3, "model": "$MODEL"}
 CANCEL {"stream_id": 1}</pre>
-<h2>Over HTTP</h2>
+$UI<h2>Over HTTP</h2>
 <p>Described for programs by <a href="/openapi.json">/openapi.json</a>.</p>
 <table>
 $ROUTES</table>
 </body></html>
+)";
+
+constexpr std::string_view kUiSentence = R"(<h2>In a browser</h2>
+<p><a href="ui">/ui</a> writes with the model, and shows what else it could have said.</p>
 )";
 
 std::string code(std::string_view text) { return "<code>" + escape_html(text) + "</code>"; }
@@ -118,6 +122,7 @@ std::string fill_page(std::string_view host, bool is_tls, const CallerModels& mo
       {"$MODEL", escape_html(example.name)},
       {"$TOKENIZER", escape_html(example.tokenizer)},
       {"$ROUTES", route_rows(options)},
+      {"$UI", options.ui ? std::string(kUiSentence) : ""},
   };
   std::string page;
   std::string_view rest = kPage;

@@ -11,6 +11,7 @@
 #include "http_session.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/runtime.h"
 #include "lmtp/base/text.h"
 #include "origin.h"
 #include "request_ids.h"
@@ -107,6 +108,8 @@ std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
   // anyone's.
   const bool takes_query =
       begins_websocket && (is_local() || !is_of_any_page(request_, context_->options));
+  // A page has a ticket by a field that brought a key, so that one counts from any.
+  const std::string ticket = begins_websocket ? take_ticket(request_) : "";
   const bool ignores_key =
       begins_websocket && !takes_query && without_key(request_.query) != request_.query;
   const Result<std::vector<std::string>> keys = take_keys(request_, takes_query);
@@ -115,13 +118,16 @@ std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
     auto account = context_->keys.find((*keys)[i]);
     if (account != nullptr) caller_->account = std::move(account);
   }
+  if (!ticket.empty() && caller_->account == nullptr) {
+    caller_->account = context_->tickets.take(ticket, runtime::Clock::now());
+  }
   const bool is_open = is_preflight(request_) && !context_->routes.methods(request_.path).empty();
   Right right = begins_websocket || route_ == nullptr ? Right::kKey : route_->right;
   if (is_open) right = Right::kNone;
   if (right == Right::kNone) return std::nullopt;
   if (!keys) return plain_text(400, keys.error().message);
   if (caller_->account == nullptr && ignores_key) return no_query_key();
-  if (caller_->account == nullptr) return no_access(!keys->empty());
+  if (caller_->account == nullptr) return no_access(!keys->empty() || !ticket.empty());
   if (right == Right::kAdmin && !caller_->account->is_admin()) return no_right();
   return std::nullopt;
 }
