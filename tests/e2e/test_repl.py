@@ -2,9 +2,13 @@
 
 import ast
 import asyncio
+import fcntl
 import json
 import pathlib
+import re
+import struct
 import subprocess
+import termios
 
 import pytest
 from checkpoints import ENDLESS_CONTEXT
@@ -341,6 +345,40 @@ def test_commands(terminal):
     assert terminal.ask("").strip() == ""
     terminal.type("/quit\n")
     assert terminal.wait() == 0
+
+
+def test_alternatives_are_lines_after_the_text(demo, tokenizer, tmp_path):
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            ids = tokenizer.encode("Once upon a", add_special_tokens=False).ids
+            await s.send("GENERATE", stream_id=1, prompt=ids, max_tokens=1, top_logprobs=2)
+            return await s.token_of(1)
+
+    entry = asyncio.run(ask())
+    taken, *others = sorted(entry["top_logprobs"].items(), key=lambda one: -one[1])
+    with Terminal(tmp_path, "demo", "--host", demo.endpoint) as t:
+        t.read_prompt()
+        shown = t.ask("Once upon a max_tokens=1 top_logprobs=2").splitlines()
+    names = [repr(tokenizer.decode([int(token)])) for token, _ in (taken, *others)]
+    best = "  ".join(f"{name} {number:.4f}"
+                     for name, (_, number) in zip(names, (taken, *others), strict=True))
+    assert shown[-1] == f"  {names[0]} {entry['logprob']:.4f}  of  {best}"
+    with Terminal(tmp_path, "--text", "--host", demo.endpoint) as t:  # which knows ids alone
+        t.read_prompt()
+        shown = t.ask("Once upon a max_tokens=1 top_logprobs=2").splitlines()
+    assert shown[-1].startswith(f"  {names[0]} ")
+    assert shown[-1].endswith(f"  {others[0][0]} {others[0][1]:.4f}")
+
+
+def test_an_error_is_broken_between_words(terminal):
+    fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    lines = terminal.ask("/set nothing").splitlines()
+    lines = lines[next(n for n, line in enumerate(lines) if line.startswith("error: ")):]
+    assert len(lines) > 2 and all(len(line) < 60 for line in lines)
+    assert " ".join(lines).startswith("error: 'nothing' is not key=value; known keys are ")
+    assert all(re.fullmatch(r"[\w']+[,;]?", word) for line in lines[1:] for word in line.split())
+    assert terminal.ask("/set temperature 0.5").count("error") == 0
+    assert "temperature=0.5\n" in terminal.ask("/set")
 
 
 def test_ctrl_c_cancels_the_stream_alone(endless, tokenizer, tmp_path):

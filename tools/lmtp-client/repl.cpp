@@ -1,5 +1,7 @@
 #include "repl.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +26,8 @@ constexpr const char* kHelp =
     "/decide QUESTION ||| OPTION ||| OPTION ...\n"
     "                           how probable each answer is, by the chat so far; outside of a\n"
     "                           chat by the next line; without options yes and no\n"
-    "/set [key=value ...]       change the parameters of all later prompts, or show them\n"
+    "/set [key=value ...]       change the parameters of all later prompts, or show them;\n"
+    "                           top_logprobs=3 shows what else each token might have been\n"
     "/chat [off]                prompts are messages of a new chat from now on, or no longer\n"
     "/system [TEXT]             the chat's system message\n"
     "/undo                      take the last prompt of the chat and its answer back\n"
@@ -69,6 +72,7 @@ int Repl::run_interactive(LineEditor& editor) {
     std::fprintf(stderr, "note: %s (the next prompt tries again)\n",
                  one_line(connected.error().message).c_str());
   }
+  is_interactive_ = true;
   int interrupts_in_a_row = 0;
   for (;;) {
     std::string line;
@@ -119,7 +123,7 @@ int Repl::exit_code(Status status) const {
 }
 
 Repl::Status Repl::fail(const std::string& message) const {
-  std::fprintf(stderr, "error: %s\n", one_line(message).c_str());
+  std::fprintf(stderr, "%s\n", wrapped("error: " + one_line(message), STDERR_FILENO).c_str());
   return Status::kFailed;
 }
 
@@ -172,12 +176,15 @@ Repl::Status Repl::set(std::string_view words) {
   }
   ReplParams changed = options_.params;
   while (!words.empty()) {
-    const std::string_view word = take_word(words);
+    std::string word(take_word(words));
+    const bool is_name = word.find('=') == std::string::npos && is_param(word + "=1");
+    if (is_name && !words.empty()) word += "=" + std::string(take_word(words));
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
-      return fail("'" + std::string(word) + "' is not key=value; known keys are " + param_names());
+      return fail("'" + word + "' is not key=value; known keys are " + param_names());
     }
-    const auto done = set_param(changed, word.substr(0, equals), word.substr(equals + 1));
+    const std::string_view pair = word;
+    const auto done = set_param(changed, pair.substr(0, equals), pair.substr(equals + 1));
     if (!done) return fail(done.error().message);
   }
   options_.params = std::move(changed);
@@ -273,6 +280,7 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   std::vector<TokenId> ids = message.prompt;
   std::string text = prompt;  // where the server decodes
   std::string answer;         // of a chat
+  std::string alternatives;
   bool in_a_line = options_.echo && !options_.raw && !options_.chat;
   bool at_start = prompt.empty();
   if (in_a_line) print(prompt);
@@ -288,6 +296,7 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
       return;
     }
     print(piece_of(entry, at_start, decoder));
+    if (is_interactive_ && entry.top_logprobs.size() > 1) alternatives += alternatives_of(entry);
     if (tokenizer_ != nullptr && tokenizer_->is_special(*entry.token)) return;
     at_start = false;
     in_a_line = true;
@@ -298,10 +307,28 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
     if (tokenizer_ != nullptr) text = tokenizer_->decode(ids);
     if (outcome) print(options_.color ? "\033[32m" + text + "\033[0m\n" : text + "\n");
   } else if (outcome || in_a_line) {
-    print(decoder.finish() + "\n");
+    print(decoder.finish() + "\n" + alternatives);
   }
   if (options_.chat && outcome) conversation_.add(prompt, answer);
   return status_of(outcome);
+}
+
+// A line: the token that was taken, and the best with their log probabilities.
+std::string Repl::alternatives_of(const ServerEntry& entry) const {
+  const auto shown = [&](TokenId id) {
+    if (tokenizer_ != nullptr) return quoted_token(tokenizer_->token_bytes(id));
+    return id == entry.token ? quoted_token(entry.text.value_or("")) : std::to_string(id);
+  };
+  const auto number = [](float logprob) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4f", static_cast<double>(logprob));
+    return std::string(text);
+  };
+  std::string line = "  " + shown(*entry.token) + " " + number(entry.logprob) + "  of";
+  for (const TokenLogprob& one : entry.top_logprobs) {
+    line += "  " + shown(one.token) + " " + number(one.logprob);
+  }
+  return line + "\n";
 }
 
 Repl::Status Repl::score(const std::string& prompt, const std::string& text) {

@@ -79,6 +79,7 @@ class Repl {
   Result<void> set_prompt(Message& message, const std::string& prompt, std::optional<bool> bos);
   std::string piece_of(const protocol::ServerEntry& entry, bool at_start,
                        tokenizer::StreamDecoder& decoder) const;
+  std::string alternatives_of(const protocol::ServerEntry& entry) const;
   void show_loading(const protocol::ServerEntry& entry);
   void end_loading();
   // The error where the tokenizer obviously is not the model's, asked until the server knows.
@@ -91,6 +92,7 @@ class Repl {
   Conversation conversation_;
   std::optional<Decision> asked_;  // of which the next line is the state
   bool loading_shown_ = false;
+  bool is_interactive_ = false;
   bool is_checked_ = false;  // the tokenizer fits
 };
 

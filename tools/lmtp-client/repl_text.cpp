@@ -1,5 +1,7 @@
 #include "repl_text.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -43,6 +45,28 @@ std::string one_line(std::string text) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   }
   return text;
+}
+
+std::string wrapped(const std::string& text, int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return text;
+  const std::size_t width = size.ws_col;
+  std::string out;
+  std::size_t column = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (column > 0 && column + 1 + (end - at) >= width) {
+      out += '\n';
+      column = 0;
+    } else if (at > 0) {
+      out += ' ';
+      ++column;
+    }
+    out.append(text, at, end - at);
+    column += end - at;
+    at = end + 1;
+  }
+  return out;
 }
 
 std::string quoted_token(std::string_view bytes) {

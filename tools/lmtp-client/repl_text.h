@@ -22,6 +22,9 @@ void print(std::string_view text);
 // Without control characters: what a server says may be any text.
 std::string one_line(std::string text);
 
+// Broken between words for the terminal that `fd` is; as it is for anything else.
+std::string wrapped(const std::string& text, int fd);
+
 // A token's text in quotes, so that spaces and line ends are visible.
 std::string quoted_token(std::string_view bytes);
 
