@@ -4,7 +4,6 @@
 #include <functional>
 #include <iterator>
 #include <queue>
-#include <ranges>
 #include <span>
 #include <tuple>
 #include <unordered_set>
@@ -158,13 +157,14 @@ std::vector<Sequence*> WaitingLine::candidates(std::int64_t step) const {
 void WaitingLine::apply_priorities(std::vector<Sequence*>& order) const {
   if (have_one_priority(order)) return;
   Queues queues;
-  for (Sequence* s : order)
+  for (Sequence* s : order) {
     if (!precedes_others(*s)) queues[s->share].push_back(s);
+  }
   for (auto& [client, queue] : queues) order_by_priority(queue);
-  for (Sequence*& s : std::views::reverse(order)) {
-    if (precedes_others(*s)) continue;
-    std::vector<Sequence*>& queue = queues.at(s->share);
-    s = queue.back();
+  for (auto s = order.rbegin(); s != order.rend(); ++s) {
+    if (precedes_others(**s)) continue;
+    std::vector<Sequence*>& queue = queues.at((*s)->share);
+    *s = queue.back();
     queue.pop_back();
   }
 }
