@@ -341,15 +341,18 @@ Quantization read_quantization(ConfigReader& json, const std::string& model_type
       settings = settings->object("quantization_config");
     }
     const std::string method = method_of(*settings);
-    // Model Optimizer's, of keys and values alone, has a quant_algo of null.
-    const bool says_nothing = settings->keys().empty() || settings->has("quant_algo");
-    if (method.empty() && says_nothing) continue;
+    if (method.empty() && settings->keys().empty()) continue;
     const auto* const found =
         std::ranges::find_if(kMethods, [&](const Method& known) { return method == known.name; });
     Settings in(json, *settings,
                 std::string(key) + ": the weights are quantised" +
                     (method.empty() ? "" : " (" + method + ")") + ", and ");
     Quantization result;
+    // Model Optimizer's, of keys and values alone.
+    if (method.empty() && settings->has("quant_algo")) {
+      note_kv_cache(in, result);
+      return result;
+    }
     if (found == std::end(kMethods)) {
       in.refuse(std::string("such are not read") + kServed);
       return {};

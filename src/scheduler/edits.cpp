@@ -198,6 +198,7 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
   sequence->num_known = std::max(parent.num_computed, parent.num_known);
   sequence->key = to;
   sequence->share = parent.share;
+  sequence->priority = parent.priority;
   sequence->weights_of_adapter = parent.weights_of_adapter;
   sequence->name_space = parent.name_space;
   sequence->tokens.reserve(parent.tokens.capacity());

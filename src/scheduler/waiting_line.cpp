@@ -29,7 +29,7 @@ bool have_one_priority(const std::vector<Sequence*>& sequences) {
          sequences.end();
 }
 
-// Of one client's sequences, the best last: by priority, and after those that may pass it the
+// The sequences of one client, the best last: by priority, and after those that may pass it the
 // oldest.
 void order_by_priority(std::vector<Sequence*>& queue) {
   if (have_one_priority(queue)) return;
@@ -47,7 +47,8 @@ void order_by_priority(std::vector<Sequence*>& queue) {
   for (int num_passed = queue.front()->account->num_passed; order.size() < queue.size();) {
     Sequence* const due = next_of(oldest);
     Sequence* const next = num_passed < kPassedMax ? next_of(best) : due;
-    num_passed = next == due ? 0 : num_passed + 1;
+    if (next == due) num_passed = 0;
+    if (next->priority < due->priority) ++num_passed;
     taken.insert(next);
     order.push_back(next);
   }
@@ -215,10 +216,15 @@ std::vector<StreamKey> WaitingLine::order(std::int64_t step) const {
 WaitingLine::Admission WaitingLine::admit(Host& host, Sequence& sequence) {
   const Admission admission = host.admit(sequence);
   if (admission == Admission::kAdmitted && !sequence.is_returning) {
-    const bool passes = std::ranges::any_of(waiting_, [&](const Sequence* s) {
-      return s->share == sequence.share && s->id < sequence.id && !s->is_returning && !s->is_held;
-    });
-    sequence.account->num_passed = passes ? sequence.account->num_passed + 1 : 0;
+    const Sequence* oldest = nullptr;  // of its client's that could have been admitted
+    for (const Sequence* const s : waiting_) {
+      const bool is_candidate = !s->is_held && !(s->awaits_recall && scores_.is_lacking());
+      if (s->share != sequence.share || s->id >= sequence.id || s->is_returning) continue;
+      if (is_candidate && (oldest == nullptr || s->id < oldest->id)) oldest = s;
+    }
+    int& num_passed = sequence.account->num_passed;
+    if (oldest == nullptr) num_passed = 0;
+    if (oldest != nullptr && sequence.priority < oldest->priority) ++num_passed;
   }
   if (admission != Admission::kDoesNotFit) return admission;
   sequence.lacks_blocks = true;

@@ -207,7 +207,9 @@ bool Trace::Writer::take() {
 
 void Trace::Writer::write_dropped() {
   num_all_dropped_ += num_taken_dropped_;
+  const std::size_t begin = out_.size();
   text_.add_moment("events dropped", "count", static_cast<std::int64_t>(num_taken_dropped_), out_);
+  keep_in_page(begin);
   dropped_log_.warning("--trace: " + std::to_string(num_taken_dropped_) +
                        " events are missing in '" + options_.path +
                        "', which could not be written as fast as they came");

@@ -163,7 +163,8 @@ def test_a_priority_is_among_the_requests_of_a_key(endless_model, keys):
                 auth = {"Authorization": f"Bearer {ROOT_KEY}"}
                 async with session.get(f"{url}/metrics", headers=auth) as answer:
                     text = await answer.text()
-                (line,) = [r for r in text.splitlines() if r.startswith("lmtp_num_requests_waiting{")]
+                name = "lmtp_num_requests_waiting{"
+                (line,) = [row for row in text.splitlines() if row.startswith(name)]
                 return float(line.split()[-1])
 
             running = await begin(ALICE, 0)

@@ -81,6 +81,8 @@ TEST(ModelConfigTest, ModelOptimizersFileIsReadWhereTheConfigSaysNothing) {
       with(R"({"quantization": {"quant_algo": null, "kv_cache_quant_algo": "FP8"}})");
   ASSERT_TRUE(plain.ok()) << plain.error().message;
   EXPECT_EQ(plain->quantization.method, model::QuantMethod::kNone) << "its weights are as they are";
+  EXPECT_TRUE(plain->quantization.scales_kv_cache);
+  EXPECT_EQ(plain->notes.size(), 1U);
   EXPECT_NE(with(R"({"quantization": {"quant_algo": "W4A16_AWQ"}})")
                 .error()
                 .message.find("'W4A16_AWQ' is not served: FP8 and NVFP4 are"),

@@ -294,8 +294,9 @@ TEST_F(WaitingLineTest, ThoseThatPassAreCountedOverSteps) {
 }
 
 TEST_F(WaitingLineTest, PrioritiesAreThoseOfAllConnectionsOfAClient) {
-  for (ConnectionId connection = 1; connection <= 3; ++connection)
+  for (ConnectionId connection = 1; connection <= 3; ++connection) {
     wait(50, 1).key.connection = connection;
+  }
   waiting_[1]->priority = -1;
   wait(50, 1).key.connection = 1;
   waiting_[3]->priority = -1;

@@ -46,6 +46,12 @@ std::string meant(const CLI::App& app, std::string_view wrong,
          });
 }
 
+// What Kubernetes sets for a service whose name begins with lmtp-arg.
+bool is_of_service(std::string_view name) {
+  return name.find("_SERVICE_") != std::string_view::npos ||
+         name.find("_PORT_") != std::string_view::npos || name.ends_with("_PORT");
+}
+
 }  // namespace
 
 void read_environment(CLI::App& app) {
@@ -61,6 +67,7 @@ void read_environment(CLI::App& app) {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
     if (!name.starts_with(kArgPrefix) || std::ranges::find(known, name) != known.end()) continue;
+    if (is_of_service(name)) continue;
     throw CLI::ParseError(
         std::string(name) + " in the environment is no option's; " + meant(app, name, known),
         CLI::ExitCodes::ExtrasError);

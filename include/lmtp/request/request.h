@@ -60,7 +60,8 @@ struct Request {
   // Only requests with the same one find the prefixes and scores of each other. A fork has its
   // parent's.
   std::string cache_salt;
-  // Among the waiting requests of one share(): what has a lower one is admitted first.
+  // Among the waiting requests of one share(): what has a lower one is admitted first. A fork has
+  // its parent's.
   int priority = 0;
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;

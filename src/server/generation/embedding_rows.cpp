@@ -34,9 +34,10 @@ void EmbeddingRows::read(std::size_t row, const TokenEvent& event) {
 }
 
 std::size_t EmbeddingRows::num_bytes() const {
+  constexpr std::size_t kNumberBytes = 12;  // as JSON has it
   std::size_t num_bytes = 0;
   for (const Embedding& one : embeddings_) {
-    num_bytes += one != nullptr ? one->size() * sizeof(float) : 0;
+    num_bytes += one != nullptr ? one->size() * kNumberBytes : 0;
   }
   return num_bytes;
 }

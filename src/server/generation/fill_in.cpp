@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "encode_text.h"
 
@@ -32,13 +33,22 @@ std::optional<TokenId> token_of(const tokenizer::Tokenizer& tokenizer, std::stri
   return is_one ? std::optional(ids->front()) : std::nullopt;
 }
 
-// Where the first of these begins in the text from `at` on; npos: nowhere.
-std::size_t find_mark(std::string_view text, const FillInTokens& tokens, std::size_t at) {
-  std::size_t first = std::string_view::npos;
+// In one text; each costs a call of the tokenizer.
+constexpr std::size_t kMarksMax = 1000;
+
+// After the first characters of all of these in the text, ascending.
+std::vector<std::size_t> cuts_of(std::string_view text, const FillInTokens& tokens) {
+  std::vector<std::size_t> cuts;
   for (const std::string_view mark : {tokens.before, tokens.after, tokens.middle}) {
-    if (!mark.empty()) first = std::min(first, text.find(mark, at));
+    if (mark.empty()) continue;
+    for (std::size_t at = text.find(mark);
+         at != std::string_view::npos && cuts.size() <= 3 * kMarksMax;
+         at = text.find(mark, at + 1)) {
+      cuts.push_back(at + 1);
+    }
   }
-  return first;
+  std::ranges::sort(cuts);
+  return cuts;
 }
 
 // What is filled in stands between two parts of somebody's file. Nothing in these is a special
@@ -47,10 +57,17 @@ std::size_t find_mark(std::string_view text, const FillInTokens& tokens, std::si
 Result<std::vector<TokenId>> encode_part(const tokenizer::Tokenizer& tokenizer,
                                          std::string_view field, std::string_view text,
                                          const FillInTokens& tokens) {
+  std::vector<std::size_t> cuts = cuts_of(text, tokens);
+  if (cuts.size() > kMarksMax) {
+    return Error{ErrorCode::kInvalid, std::string(field) + ": has more than " +
+                                          std::to_string(kMarksMax) + " times the text of " +
+                                          std::string(tokens.before) +
+                                          " and its like; allowed are so many"};
+  }
+  cuts.push_back(text.size());
   std::vector<TokenId> all;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t mark = find_mark(text, tokens, begin);
-    const std::size_t end = mark == std::string_view::npos ? text.size() : mark + 1;
+  std::size_t begin = 0;
+  for (const std::size_t end : cuts) {
     const std::string_view piece = text.substr(begin, end - begin);
     const tokenizer::TextRange plain{0, piece.size()};
     auto ids = tokenizer.encode_continuation(piece, {&plain, 1});

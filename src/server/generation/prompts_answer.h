@@ -10,11 +10,12 @@
 
 namespace lmtp::server {
 
-// The body of the answer, once all is computed. `model`: answered_name(). On the strand.
+// The body of the answer, once all is computed. `model`: answered_name(). On
+// the strand, or on the thread of the encoder.
 using BodyAtEnd = std::function<Result<std::string>(const std::string& model)>;
 
-// About how many bytes that body is made of, once all is computed: where they are many it is made
-// on the encoder's thread. Null: few.
+// About how many bytes that body has, once all is computed: where they are many it is made on the
+// encoder's thread. Null: few.
 using BytesAtEnd = std::function<std::size_t()>;
 
 // Answers with that body, or with what `make_error` makes of an error. Thread: the strand of

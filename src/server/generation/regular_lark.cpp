@@ -35,9 +35,9 @@ class Rewriter {
   std::optional<std::string> rewrite() && {
     while (!rest_.empty() && !failed_) step();
     if (failed_ || ends_alternative() || !uses_.contains("start")) return std::nullopt;
-    std::set<std::string_view> done;
+    std::map<std::string_view, std::size_t> sizes;
     for (const auto& [rule, used] : uses_) {
-      if (!is_finite(rule, done)) return std::nullopt;
+      if (size_of(rule, sizes) > kExpandedMax) return std::nullopt;
     }
     return "start: " + terminal_of("start") + "\n" + out_;
   }
@@ -63,6 +63,10 @@ class Rewriter {
       return;
     }
     if (is_of_name(c)) return begins_line ? define() : use();
+    if (rest_.starts_with("//")) {  // a comment
+      failed_ = true;
+      return;
+    }
     if (c == '"' || c == '/') return copy_quoted();
     if (rest_.starts_with("->")) return drop_alias();
     if (rest_.starts_with("%import ")) return copy(rest_.find('\n'));
@@ -102,7 +106,7 @@ class Rewriter {
   void use() {
     const std::string_view name = take_name();
     if (is_rule(name) && !is_rule(rule_)) failed_ = true;
-    if (is_rule(name) && !failed_) uses_[std::string(rule_)].insert(std::string(name));
+    if (is_rule(name) && !failed_) ++uses_[std::string(rule_)][std::string(name)];
     out_ += is_rule(name) ? terminal_of(name) : std::string(name);
     last_ = 'n';
   }
@@ -121,25 +125,30 @@ class Rewriter {
     take_name();
   }
 
-  // Whether the rule is known, and does not lead to itself. `done`: those of which it is known.
-  bool is_finite(std::string_view rule, std::set<std::string_view>& done) {
-    if (done.contains(rule)) return true;
+  // How many rules it has once each stands where it is used; more than kExpandedMax: so many, or it
+  // is not known, or leads to itself. `sizes`: those that are known.
+  std::size_t size_of(std::string_view rule, std::map<std::string_view, std::size_t>& sizes) {
+    if (const auto known = sizes.find(rule); known != sizes.end()) return known->second;
     const auto found = uses_.find(rule);
-    if (found == uses_.end() || !open_.insert(rule).second) return false;
-    for (const std::string& used : found->second) {
-      if (open_.size() > kDepthMax || !is_finite(used, done)) return false;
+    if (found == uses_.end() || !open_.insert(rule).second) return kExpandedMax + 1;
+    std::size_t size = 1;
+    for (const auto& [used, count] : found->second) {
+      if (open_.size() > kDepthMax || size > kExpandedMax) return kExpandedMax + 1;
+      size += count * size_of(used, sizes);
     }
     open_.erase(rule);
-    done.insert(rule);
-    return true;
+    sizes.emplace(rule, size);
+    return size;
   }
 
   static constexpr std::size_t kDepthMax = 1000;
+  static constexpr std::size_t kExpandedMax = 10'000;
 
   std::string_view rest_;
   std::string out_;
   std::string_view rule_;  // that is being defined, or a terminal
-  std::map<std::string, std::set<std::string>, std::less<>> uses_;  // by rule, those in it
+  // By rule, how often each is used in it.
+  std::map<std::string, std::map<std::string, std::size_t>, std::less<>> uses_;
   std::set<std::string_view> open_;
   char last_ = '\0';  // which mattered: one of ":|()?*+", or another one of a name, or a text
   bool is_line_start_ = true;

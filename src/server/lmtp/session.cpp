@@ -128,7 +128,7 @@ void Session::become(State state) {
 
 void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
-  close_timer_.cancel();
+  close_timer_.expires_at(Clock::time_point::max());
   become(State::kOpen);
   if (stopping_) return begin_close(close_code::going_away, engine::shutting_down().message);
   watch_silence();
@@ -277,11 +277,13 @@ void Session::send_close() {
 }
 
 // Beast's close may wait for its read, which waits for the close where the peer breaks the protocol
-// just then: operations that wait for each other do not notice that the socket is closed.
+// just then, and a ping for both: operations that wait for each other do not notice that the socket
+// is closed.
 void Session::cut() {
   beast::get_lowest_layer(socket_).close();
   read_signal_.emit(asio::cancellation_type::terminal);
   close_signal_.emit(asio::cancellation_type::terminal);
+  ping_signal_.emit(asio::cancellation_type::terminal);
 }
 
 // The connection is gone, whichever side ended it. Operations under way end with an error, and with

@@ -1,6 +1,7 @@
 // How long a WebSocket's peer is waited for: in a message, to take what it was answered, to say
 // anything at all, for the end of its streams, and to close.
 #include <algorithm>
+#include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/websocket.hpp>
 #include <chrono>
@@ -15,6 +16,7 @@
 namespace lmtp::server {
 namespace {
 
+namespace asio = boost::asio;
 namespace beast = boost::beast;
 using beast::websocket::close_code;
 using Clock = runtime::Clock;
@@ -70,19 +72,24 @@ void Session::watch_silence() {
   });
 }
 
-// A peer that is not read from is not silent.
+// A peer is not silent where it is not read from, or takes what it was sent and a ping has to wait
+// for that.
 void Session::on_silence() {
-  const ClientStream::Reading& reading = socket_.next_layer().reading();
+  ClientStream& stream = socket_.next_layer();
   const Clock::time_point now = Clock::now();
-  const Silence::Next next = silence_.next(reading.under_way ? reading.ended : now, now);
+  const ClientStream::Progress progress = stream.progress();
+  const bool takes = !(progress == progress_);
+  progress_ = progress;
+  const bool is_excused = !stream.reading().under_way || (pings_ && takes);
+  const Silence::Next next = silence_.next(is_excused ? now : stream.reading().ended, now);
   if (next == Silence::Next::kGone) {
     context_->registry.log_closed(place_.id(),
                                   "nothing comes from its client, no answer to a ping");
     return finish();
   }
   if (next == Silence::Next::kAsk && !std::exchange(pings_, true)) {
-    socket_.async_ping({},
-                       [self = shared_from_this()](beast::error_code) { self->pings_ = false; });
+    auto on_sent = [self = shared_from_this()](beast::error_code) { self->pings_ = false; };
+    socket_.async_ping({}, asio::bind_cancellation_slot(ping_signal_.slot(), std::move(on_sent)));
   }
   watch_silence();
 }
@@ -111,7 +118,8 @@ void Session::watch_deadline() {
 void Session::drop_after(Timeouts::Time timeout) {
   close_timer_.expires_after(timeout);  // ends an earlier wait
   close_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
-    if (!error) self->cut();
+    // One that was ready when it was put off says that it is over, too.
+    if (!error && self->close_timer_.expiry() <= Clock::now()) self->cut();
   });
 }
 

@@ -104,6 +104,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   ConnectionRegistry::Place place_;               // second, so that the socket closes before
   boost::asio::cancellation_signal read_signal_;
   boost::asio::cancellation_signal close_signal_;
+  boost::asio::cancellation_signal ping_signal_;
   boost::beast::websocket::stream<ClientStream, false> socket_;
   boost::asio::steady_timer close_timer_;
   boost::asio::steady_timer deadline_timer_;
@@ -123,7 +124,8 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   std::optional<Patience<ClientStream::Progress>> patience_;  // while the pause lasts
   boost::asio::steady_timer silence_timer_;
   Silence silence_;
-  bool pings_ = false;  // a ping is being written
+  bool pings_ = false;               // a ping is being written
+  ClientStream::Progress progress_;  // when its silence was last looked at
 
   WriteQueue write_queue_;
   boost::beast::websocket::close_reason close_reason_;

@@ -92,7 +92,9 @@ Result<void> set_grammar_of(const OrderedJson& tool, OfferedFunction& function) 
   if (!escaped) {
     return Error{ErrorCode::kInvalid, "format.definition: " + escaped.error().message};
   }
-  function.input_lark_in_json = regular_lark(*escaped);
+  // Where JSON escapes nothing of it a rule ends where it did.
+  function.input_lark_in_json =
+      *escaped == format->definition ? *std::move(escaped) : regular_lark(*escaped);
   return {};
 }
 
