@@ -109,7 +109,8 @@ std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
   const bool takes_query =
       begins_websocket && (is_local() || !is_of_any_page(request_, context_->options));
   // A page has a ticket by a field that brought a key, so that one counts from any.
-  const std::string ticket = begins_websocket ? take_ticket(request_) : "";
+  const std::string sent = take_ticket(request_);
+  const std::string ticket = begins_websocket ? sent : "";
   const bool ignores_key =
       begins_websocket && !takes_query && without_key(request_.query) != request_.query;
   const Result<std::vector<std::string>> keys = take_keys(request_, takes_query);

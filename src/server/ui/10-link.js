@@ -55,7 +55,8 @@ function reason(text) {
 
 // --- LMTP over one WebSocket ---
 
-const link = { socket: null, next: 1, streams: new Map(), info: null, isOpen: false, tries: 0 };
+const link = { socket: null, next: 1, streams: new Map(), info: null, isOpen: false, tries: 0,
+  turn: 0, numerics: new Map() };
 
 // `take` gets each entry of the stream; `take.lost`, if any, is called where the connection is.
 function stream(verb, fields, take, id = link.next++) {
@@ -92,22 +93,27 @@ function receive(text) {
 }
 
 async function connect() {
+  if (link.isOpen) return;
+  clearTimeout(link.timer);
+  const turn = ++link.turn;  // a later call takes its place
   show("connecting");
   try {
     await loadModels();
     let query = "";
     if (kept("lmtp-key")) query = "?ticket=" + JSON.parse(await http("ui/ticket", "POST")).ticket;
+    if (turn !== link.turn) return;
     $("gate").hidden = true;
     open(query);
   } catch (error) {
-    if (error.status === 401 || error.status === 403) {
+    if (turn !== link.turn) return;
+    if (error.status === 401 || (error.status === 403 && kept("lmtp-key"))) {
       if (kept("lmtp-key")) say(error.message);
       show("needs a key");
       giveUp("the key is not accepted");
       $("gate").hidden = false;
       $("key").focus();
     } else {
-      again();
+      again(error.message);
     }
   }
 }
@@ -118,14 +124,21 @@ function open(query) {
   url.search = query;
   const socket = link.socket = new WebSocket(url);
   socket.onopen = async () => {
+    if (link.socket !== socket) return socket.close();
     link.isOpen = true;
-    link.tries = 0;
+    setTimeout(() => { if (link.socket === socket && link.isOpen) link.tries = 0; }, 10000);
     show("connected");
     say("");
-    await learn();
-    resume();
+    link.numerics.clear();
+    try {
+      await learn();
+      await resume();
+    } catch (error) {
+      if (link.isOpen) giveUp(error.message);
+      say(error.message);
+    }
   };
-  socket.onmessage = (event) => receive(event.data);
+  socket.onmessage = (event) => { if (link.socket === socket) receive(event.data); };
   socket.onclose = () => {
     if (link.socket !== socket) return;
     const lost = [...link.streams.values()];
@@ -137,10 +150,11 @@ function open(query) {
 }
 
 // Waits longer each time, up to 5 s.
-function again() {
-  show("connection lost; trying again");
+function again(why = "") {
+  show("connection lost; trying again" + (why && ": " + why));
   link.tries += 1;
-  setTimeout(connect, Math.min(5000, 200 * 2 ** Math.min(link.tries, 5)));
+  clearTimeout(link.timer);
+  link.timer = setTimeout(connect, Math.min(5000, 200 * 2 ** Math.min(link.tries, 5)));
 }
 
 function show(state) { if ($("link").textContent !== state) $("link").textContent = state; }
@@ -154,9 +168,14 @@ async function loadModels() {
 }
 
 // What the model can. Equal numerics have equal bits: else a lost stream is not continued.
+async function infoOf(model) {
+  const { model_info: info } = await ask("MODEL_INFO", { model: model || undefined });
+  link.numerics.set(model, info.numerics);
+  return info;
+}
+
 async function learn() {
-  const { model_info: info } = await ask("MODEL_INFO", { model: $("model").value || undefined });
-  link.info = info;
+  const info = link.info = await infoOf($("model").value);
   const hasChat = Boolean(info.tool_call_format?.source);
   const [text, chat] = document.querySelectorAll("[name=mode]");
   chat.disabled = !hasChat;

@@ -14,7 +14,7 @@ function branch(request, parent = null, tokens = [], from = 0) {
     return null;
   }
   const made = { name: branches.length + 1, request, parent, tokens, from, stream: null,
-    finish: "", isLive: false, numerics: link.info?.numerics, calls: [], why: "" };
+    finish: "", isLive: false, why: "" };
   branches.push(made);
   return made;
 }
@@ -22,6 +22,12 @@ function branch(request, parent = null, tokens = [], from = 0) {
 // Asks for what follows the tokens that it has: at first, after an edit, and where the connection
 // was lost, which is the same to the server.
 function run(which) {
+  which.isLive = true;
+  which.isWaiting = false;
+  which.stream = null;
+  which.finish = "";
+  which.why = link.isOpen ? "" : "waits for the server";
+  if (!link.isOpen) return redraw();  // resume() asks for it
   const num = which.tokens.length;
   const { prompt, messages, ...fields } = which.request;
   const ids = which.tokens.map((token) => token.id);
@@ -33,10 +39,8 @@ function run(which) {
     what.resumed = num;
   }
   what.max_tokens = Math.max(1, fields.max_tokens - num);
-  which.isLive = true;
-  which.finish = which.why = "";
   which.stream = link.next++;
-  which.numerics = link.info?.numerics;
+  which.numerics ??= link.numerics.get(which.request.model ?? "");
   listen(which);
   send("GENERATE", { stream_id: which.stream, ...what });
   redraw();
@@ -47,6 +51,7 @@ function listen(which) {
   take.lost = () => {
     which.stream = null;
     which.why = "waits for the server";
+    takeEdit(which);
     redraw();
   };
   link.streams.set(which.stream, take);
@@ -55,16 +60,14 @@ function listen(which) {
 function takeEntry(which, entry, kind) {
   if (entry.status) which.why = entry.status === "accepted" ? "" : describe(entry);
   if (entry.error && kind === "MSG") return refuse(which, entry.error);
-  if (entry.error) return end(which, entry.error, entry.retryable);
+  if (entry.error) {
+    return end(which, entry.error, entry.retryable && (entry.retry_after_ms ?? 500));
+  }
   if (!("logprob" in entry)) return redraw();
   if (entry.backtrack) which.tokens = which.tokens.slice(0, -entry.backtrack);
   if (entry.fork_of !== undefined) adopt(which, entry.fork_at);
   if (entry.token !== null) which.tokens.push(tokenOf(entry));
-  for (const piece of entry.calls ?? []) {
-    const call = which.calls[piece.index] ??= { name: "", text: "" };
-    call.name += piece.name ?? "";
-    call.text += piece.arguments ?? "";
-  }
+  which.retries = 0;
   if (entry.backtrack !== undefined && which.edit) checkEdit(which);
   if (entry.finish_reason) end(which, entry.finish_reason);
   redraw();
@@ -86,7 +89,8 @@ function describe(entry) {
 }
 
 const tokenOf = (entry) => ({ id: entry.token, text: entry.text ?? "", lp: entry.logprob,
-  top: entry.top_logprobs, reasoning: entry.reasoning, put: entry.appended || entry.forced });
+  top: entry.top_logprobs, reasoning: entry.reasoning, calls: entry.calls,
+  put: entry.appended || entry.forced });
 
 // What a fork has of its stream, which may have gone on since.
 function adopt(which, at) {
@@ -95,18 +99,23 @@ function adopt(which, at) {
   which.isWaiting = false;
 }
 
-function end(which, finish, mayRetry = false) {
+// An edit that the server has not answered, done here.
+function takeEdit(which) {
+  if (!which.edit) return false;
+  which.tokens = [...which.edit.before, ...which.edit.put];
+  which.edit = null;
+  return true;
+}
+
+// Until `retryMs` are over, where it may be asked for again.
+function end(which, finish, retryMs = 0) {
   link.streams.delete(which.stream);
   which.stream = null;
   which.isWaiting = false;
-  if (which.edit && finish !== "stopped") {  // it came to its end first
-    which.tokens = [...which.edit.before, ...which.edit.put];
-    which.edit = null;
-    return run(which);
-  }
-  if (mayRetry && (which.retries = (which.retries ?? 0) + 1) < 5) {
+  if (finish !== "stopped" && takeEdit(which)) return run(which);  // it came to its end first
+  if (retryMs && (which.retries = (which.retries ?? 0) + 1) < 5) {
     which.why = "waits: " + finish;
-    setTimeout(() => link.isOpen && which.isLive && !which.stream && run(which), 500);
+    setTimeout(() => link.isOpen && which.isLive && !which.stream && run(which), retryMs);
     return redraw();
   }
   which.isLive = false;
@@ -115,10 +124,14 @@ function end(which, finish, mayRetry = false) {
 }
 
 // Once there is a connection again: with the same bits, or not at all.
-function resume() {
-  for (const which of branches) {
+async function resume() {
+  for (const which of [...branches]) {
     if (!which.isLive || which.stream) continue;
-    if (which.numerics && link.info.numerics && which.numerics !== link.info.numerics) {
+    const model = which.request.model ?? "";
+    if (!link.numerics.has(model)) await infoOf(model);
+    if (!which.isLive || which.stream) continue;
+    const numerics = link.numerics.get(model);
+    if (which.numerics && numerics && which.numerics !== numerics) {
       end(which, "not continued: the server computes other bits now (numerics). Again asks anew");
     } else if (which.tokens.length >= which.request.max_tokens) {
       end(which, "length");
@@ -142,6 +155,7 @@ function stop() {
 
 // Another seed from here on, while it runs: the server has all of it already.
 function forkNow() {
+  if (!link.isOpen) return say("There is no connection to the server yet.");
   const made = branch({ ...current.request, seed: freshSeed() }, current,
     current.tokens.slice(), current.tokens.length);
   if (!made) return;
@@ -187,5 +201,20 @@ function checkEdit(which) {
   run(which);
 }
 
+// The calls in it, as far as they came.
+function callsOf(which) {
+  const calls = [];
+  for (const token of which.tokens) {
+    for (const piece of token.calls ?? []) {
+      const call = calls[piece.index] ??= { name: "", text: "" };
+      call.name += piece.name ?? "";
+      call.text += piece.arguments ?? "";
+    }
+  }
+  return calls.filter(Boolean);
+}
+
 const freshSeed = () => crypto.getRandomValues(new Uint32Array(1))[0];
-const score = (which) => which.tokens.reduce((sum, token) => sum + (token.lp ?? 0), 0);
+// The log probability of what the model wrote, and of how many tokens that is: others were put.
+const written = (which) => which.tokens.filter((token) => token.lp !== undefined);
+const score = (tokens) => tokens.reduce((sum, token) => sum + token.lp, 0);

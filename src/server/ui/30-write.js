@@ -126,7 +126,8 @@ function heat(lp) {
 
 function spanOf(token, at) {
   const text = token.text || token.reasoning || "";
-  const made = element("span", { class: `t p${heat(token.lp)}${token.put ? " put" : ""}` }, text);
+  const color = token.lp === undefined ? "" : ` p${heat(token.lp)}`;
+  const made = element("span", { class: `t${color}${token.put ? " put" : ""}` }, text);
   made.at = at;
   return made;
 }
@@ -136,10 +137,12 @@ function drawTokens(box, state, tokens) {
   if (state.tokens !== tokens || tokens.length < state.end) {
     box.replaceChildren();
     state.tokens = tokens;
+    state.isHeld = false;
     state.begin = state.end = Math.max(0, tokens.length - SHOWN_MAX);
   }
   const follows = box.scrollTop + box.clientHeight > box.scrollHeight - 30;
-  if (state.isHeld) return;
+  if (state.isHeld && !follows) return;  // until it is scrolled to its end
+  state.isHeld = false;
   const added = document.createDocumentFragment();
   const begin = Math.max(state.end, tokens.length - SHOWN_MAX);
   if (begin > state.end) box.replaceChildren(), state.begin = begin;
@@ -165,7 +168,7 @@ function draw() {
     const reasoning = current.request.parsed
       ? current.tokens.map((token) => token.reasoning ?? "").join("") : "";
     fill("reasoning", reasoning && "Reasoning: " + reasoning);
-    fill("calls", current.calls.map(({ name, text }) => `Calls ${name}(${text})`).join("\n"));
+    fill("calls", callsOf(current).map(({ name, text }) => `Calls ${name}(${text})`).join("\n"));
     const what = current.isLive ? current.why || "writing" : current.finish;
     const line = `${what}; ${current.tokens.length} tokens, seed ${current.request.seed}`;
     if (!current.isLive || current.why) $("outcome").textContent = line;
@@ -220,10 +223,11 @@ function drawTree() {
   rows.forEach(([which, depth], i) => {
     const button = tree.children[i].firstChild;
     const num = which.tokens.length;
-    const mean = num > 0 ? (score(which) / num).toFixed(2) : "-";
+    const own = written(which);
+    const mean = own.length > 0 ? (score(own) / own.length).toFixed(2) : "-";
     const tail = which.tokens.slice(which.from, which.from + 12).map((token) => token.text);
     const text = `${which.name}${which.isLive ? "…" : ""} from ${which.from}, ${num} tokens, ` +
-      `log p ${score(which).toFixed(1)} (${mean} each): ${tail.join("")}`;
+      `log p ${score(own).toFixed(1)} (${mean} each): ${tail.join("")}`;
     if (button.textContent !== text) button.textContent = text;
     button.branch = which;
     button.style.marginLeft = `${Math.min(depth, 8)}em`;
@@ -245,11 +249,11 @@ function choose(which) {
 
 const pieces = new Map();  // id: its text
 
-async function pieceOf(id) {
-  const key = `${link.info?.model} ${id}`;
+async function pieceOf(id, model) {
+  const key = `${model} ${id}`;
   if (!pieces.has(key)) {
     const answer = await ask("DETOKENIZE", { tokens: [Number(id)], skip_special_tokens: false,
-      model: $("model").value || undefined });
+      model });
     pieces.set(key, answer.text);
   }
   return pieces.get(key);
@@ -269,7 +273,8 @@ function mark(at) {
   return span;
 }
 
-const percent = (lp) => (100 * Math.exp(lp)).toFixed(lp > -4.6 ? 1 : 3) + " %";
+const percent = (lp) => lp === undefined ? "put there" :
+  (100 * Math.exp(lp)).toFixed(lp > -4.6 ? 1 : 3) + " %";
 
 async function openToken(at) {
   const token = current?.tokens[at];
@@ -278,10 +283,10 @@ async function openToken(at) {
   mark(at);
   $("token").hidden = false;
   const shown = JSON.stringify(token.text);
-  $("token-name").textContent = `Token ${at + 1}: ${shown}, ${percent(token.lp ?? 0)}`;
+  $("token-name").textContent = `Token ${at + 1}: ${shown}, ${percent(token.lp)}`;
   const rows = Object.entries(token.top ?? {}).sort((a, b) => b[1] - a[1]);
   try {
-    const texts = await Promise.all(rows.map(([id]) => pieceOf(id)));
+    const texts = await Promise.all(rows.map(([id]) => pieceOf(id, which.request.model)));
     if (which !== current || chosen !== at) return;
     $("alternatives").replaceChildren(...rows.map(([id, lp], i) => {
       const made = element("button", {
@@ -307,9 +312,9 @@ async function edit() {
   if (!text || !which) return say("Write what should stand there into the field before Edit here.");
   try {
     const { tokens } = await ask("TOKENIZE", { text, add_special_tokens: false,
-      model: $("model").value || undefined });
+      model: which.request.model });
     const put = await Promise.all(tokens.map(async (id) =>
-      ({ id, text: await pieceOf(id), put: true })));
+      ({ id, text: await pieceOf(id, which.request.model), put: true })));
     if (which !== current) return;
     $("edit-text").value = "";
     which.stream && at < which.tokens.length ? editLive(at, put) : forkAt(at, put);
@@ -325,7 +330,7 @@ function onTextKey(event) {
     const at = Math.min(Math.max(to, view.begin), last);
     mark(at)?.scrollIntoView({ block: "nearest" });
     const { text, lp } = current.tokens[at];
-    $("outcome").textContent = `${JSON.stringify(text)} ${percent(lp ?? 0)}`;
+    $("outcome").textContent = `${JSON.stringify(text)} ${percent(lp)}`;
   } else if (event.key === "Enter" && chosen >= 0) {
     openToken(chosen).then(() => $("alternatives").firstChild?.focus());
   }

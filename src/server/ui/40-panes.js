@@ -19,7 +19,9 @@ function scoreText() {
       return say(entry.error);
     }
     if (kind !== "TOKEN") return;
-    tokens.push({ text: entry.text ?? "", lp: entry.logprob, rank: entry.rank });
+    // Nothing precedes the first one, of which nothing is told.
+    tokens.push({ text: entry.text ?? "", rank: entry.rank,
+      lp: tokens.length > 0 ? entry.logprob : undefined });
     if (!entry.finish_reason) return;
     link.streams.delete(entry.stream_id);
     requestAnimationFrame(() => drawScore(tokens));
@@ -31,10 +33,11 @@ function scoreText() {
 
 function drawScore(tokens) {
   drawTokens($("scored"), scored, tokens);
-  const sum = tokens.reduce((total, token) => total + token.lp, 0);
-  const each = sum / Math.max(1, tokens.length - 1);
+  const sum = tokens.reduce((total, token) => total + (token.lp ?? 0), 0);
+  const each = sum / (tokens.length - 1);
   $("score-sum").textContent = `${tokens.length} tokens, log p ${sum.toFixed(2)}, perplexity ${
-    Math.exp(-each).toFixed(2)}; the last ${Math.min(tokens.length, SHOWN_MAX)} are shown`;
+    tokens.length > 1 ? Math.exp(-each).toFixed(2) : "-"}; the last ${
+    Math.min(tokens.length, SHOWN_MAX)} are shown`;
 }
 
 function tellScored(at) {
@@ -44,7 +47,8 @@ function tellScored(at) {
   $("scored").querySelector(".on")?.classList.remove("on");
   $("scored").children[at - scored.begin]?.classList.add("on");
   const rank = token.rank ? `, rank ${token.rank}` : "";
-  $("score-token").textContent = `${JSON.stringify(token.text)}: ${percent(token.lp)}${rank}`;
+  const told = token.lp === undefined ? "the beginning" : percent(token.lp) + rank;
+  $("score-token").textContent = `${JSON.stringify(token.text)}: ${told}`;
 }
 
 function onScoreKey(event) {
@@ -61,6 +65,10 @@ async function decide() {
   const options = lines("options");
   const question = { type: options.length > 0 ? "choice" : "noul" };
   if ($("question").value) question.instructions = $("question").value;
+  // JavaScript puts names that are numbers before all others.
+  if (new Set(options).size < options.length || options.some((name) => /^\d+$/.test(name))) {
+    return say("Answers have to differ, and a number needs a word beside it.");
+  }
   if (options.length > 0) {
     question.criteria = Object.fromEntries(options.map((name) => [name, null]));
   }
@@ -85,13 +93,18 @@ async function decide() {
 const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
 function drawExport() {
-  const request = current?.request ?? requestOf();
+  let request;
+  try { request = current?.request ?? requestOf(); } catch (error) {
+    $("exported").textContent = "not JSON: " + error.message;
+    return;
+  }
   const { prompt, messages, text, notices, top_logprobs: top, parsed, grammar, ...rest } = request;
   const origin = address("").href.replace(/\/$/, "");
   const path = messages ? "/v1/chat/completions" : "/v1/completions";
   const body = { ...rest, ...(messages ? { messages } : { prompt }) };
   body.model ??= link.info?.model;
-  if (grammar) body.structured_outputs = { [grammar.type]: grammar.value };
+  if (grammar) body.structured_outputs = {
+    [{ lark: "grammar", gbnf: "grammar" }[grammar.type] ?? grammar.type]: grammar.value };
   const json = JSON.stringify(body);
   const as = $("export-as").value;
   const arguments_ = Object.entries(rest).filter(([, each]) => typeof each === "number")
@@ -114,7 +127,9 @@ function drawExport() {
         current.from}\n# ${JSON.stringify(current.tokens.slice(0, current.from).map((t) => t.id))}`
         : ""),
   };
-  const made = forms[as]();
+  const isWhole = as === "LMTP" || !current?.from;
+  const note = "# From the prompt alone, without what was put there.\n";
+  const made = (isWhole ? "" : note) + forms[as]();
   if ($("exported").textContent !== made) $("exported").textContent = made;
 }
 

@@ -29,13 +29,16 @@ for (const button of $("views").children) button.onclick = () => showView(button
 for (const choice of document.querySelectorAll("[name=mode]")) choice.onchange = changeMode;
 $("text").onclick = ({ target }) => target.at !== undefined && openToken(target.at);
 $("text").onkeydown = onTextKey;
+$("text").onscroll = () => view.isHeld && redraw();
 $("scored").onclick = ({ target }) => target.at !== undefined && tellScored(target.at);
 $("scored").onkeydown = onScoreKey;
 $("export").ontoggle = $("export-as").onchange = drawExport;
 $("model").onchange = () => learn().catch((error) => say(error.message));
 $("gate").onsubmit = (event) => {
   event.preventDefault();
-  keep("lmtp-key", $("key").value.trim());
+  const key = $("key").value.trim();
+  if (!/^[\x21-\x7e]*$/.test(key)) return say("A key has letters, digits and signs of ASCII.");
+  keep("lmtp-key", key);
   $("key").value = "";
   connect();
 };
