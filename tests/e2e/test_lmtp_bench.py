@@ -231,7 +231,7 @@ def test_a_given_prompt_and_a_time(demo):
 
 
 # Where a load goes and what is written is not among what shapes it.
-NO_SHAPE = {"help", "version", "host", "port", "model", "json", "plot"}
+NO_SHAPE = {"help", "version", "completion", "host", "port", "model", "json", "plot"}
 NO_SHAPE |= {"api-key", "cacert", "insecure"}
 
 

@@ -125,7 +125,9 @@ constexpr ForeignOption kForeign[] = {
     {"hf_token", "vLLM", kToken},
     {"enable_request_id_headers", "vLLM", kAlways},
     {"enable_sleep_mode", "vLLM", "write --unload-after TIME, with auto in the place of MODEL"},
-    {"scheduling_policy", "vLLM", "leave it out; connections and keys have fair shares"},
+    {"scheduling_policy", "vLLM",
+     "leave it out; connections and keys have fair shares, and priority orders the requests of "
+     "one"},
     {"otlp_traces_endpoint", "vLLM", kTraces},
     {"model_path", "SGLang", kModel},
     {"mem_fraction_static", "SGLang", kCacheSize},
