@@ -57,7 +57,7 @@ void read_body(ServerContext& context, HttpRequest request,
 void make_answer(Encoder& encoder, std::size_t num_bytes,
                  const std::shared_ptr<HttpResponder>& responder,
                  std::function<Result<std::string>()> make,
-                 std::function<void(Result<std::string>)> send) {
+                 const std::function<void(Result<std::string>)>& send) {
   const auto made = [make = std::move(make)] { return guarded(make, "answer: "); };
   if (num_bytes > kEncodedAtOnceMax) {
     const ConnectionId share = share_of(responder->caller().get(), responder->id());

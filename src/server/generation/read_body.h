@@ -36,6 +36,6 @@ void work_on_bytes(ServerContext& context, std::size_t num_bytes, const std::str
 void make_answer(Encoder& encoder, std::size_t num_bytes,
                  const std::shared_ptr<HttpResponder>& responder,
                  std::function<Result<std::string>()> make,
-                 std::function<void(Result<std::string>)> send);
+                 const std::function<void(Result<std::string>)>& send);
 
 }  // namespace lmtp::server
