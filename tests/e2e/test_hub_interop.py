@@ -166,7 +166,7 @@ def test_blobs_in_a_store_that_repositories_share(hub, machine, tiny):
 def test_what_the_hub_does_not_have_is_noted_for_both(hub, machine, tiny):
     folder = machine.fetch(NAME)
     notes = machine.repo(NAME) / ".no_exist" / tiny.commit
-    assert names_in(notes) == ["added_tokens.json", "chat_template.jinja",
+    assert names_in(notes) == ["added_tokens.json", "chat_template.jinja", "hf_quant_config.json",
                                "special_tokens_map.json", "spiece.model", "tekken.json",
                                "tokenizer.model", "tokenizer_config.json"]
     assert all(note.stat().st_size == 0 for note in notes.iterdir())
