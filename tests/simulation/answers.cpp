@@ -427,8 +427,7 @@ bool Client::is_expected(const ClientStream& stream, const Json& entry) const {
     return world_.features.several_models;
   }
   if (stream.asks_module && code == "unavailable") {  // it waits for no model
-    return stream.heard_at_step == 0 || world_.features.several_models ||
-           world_.features.lost_device;
+    return stream.is_early || world_.features.several_models || world_.features.lost_device;
   }
   if (stream.asks_module && code == "overloaded") {
     const auto asks_module = [](const auto& one) { return one.second.asks_module; };

@@ -83,6 +83,7 @@ struct ClientStream {
   int num_requests = 0;  // that it is for the server, at most
   std::uint64_t seed = 0;
   Clock::time_point sent;
+  bool is_early = false;    // no step had been taken then
   Clock::time_point heard;  // when it was last heard of
   std::int64_t heard_at_step = 0;
   std::optional<Clock::time_point> cancelled;

@@ -59,6 +59,7 @@ StreamId Client::add(ClientStream stream, std::optional<StreamId> again, int num
   }
   next_id_ = std::max(next_id_, id + 1);
   stream.sent = world_.simulator.now();
+  stream.is_early = world_.counts.num_steps == 0;
   hear(stream);
   ++world_.counts.num_streams;
   if (stream.kind == ClientStream::Kind::kCandidates) {
