@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "children.h"
+#include "lmtp/base/json.h"
 
 namespace lmtp::tools {
 namespace {
@@ -57,16 +58,6 @@ std::string url_host(const ServeOptions& options) {
   return options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
 }
 
-// In a JSON text.
-std::string json_quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + "\"";
-}
-
 std::string address_words(const ServeOptions& options, std::uint16_t port) {
   if (!options.on_tcp) return " --host " + shell_word("unix:" + absolute(options.unix_path));
   const bool is_default = is_any(options.host) || options.host == ServeOptions().host;
@@ -101,8 +92,9 @@ std::string http_command(const ServeOptions& options, std::uint16_t port) {
   if (options.is_auto() || is_random(options.model)) {
     return command + " " + shell_word(url + "/models");
   }
-  const std::string body = "{\"model\": " + json_quoted(options.shown_name()) +
-                           ", \"prompt\": \"Once upon a time\", \"max_tokens\": 16}";
+  std::string body = "{\"model\": ";
+  append_json_string(options.shown_name(), body);
+  body += ", \"prompt\": \"Once upon a time\", \"max_tokens\": 16}";
   return command + " " + shell_word(url + "/completions") +
          " -H 'Content-Type: application/json' -d " + shell_word(body);
 }

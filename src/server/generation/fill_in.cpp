@@ -36,13 +36,13 @@ std::optional<TokenId> token_of(const tokenizer::Tokenizer& tokenizer, std::stri
 // In one text; each costs a call of the tokenizer.
 constexpr std::size_t kMarksMax = 1000;
 
-// After the first characters of all of these in the text, ascending.
+// After the first characters of all of these in the text, ascending; no more than one beyond the
+// limit.
 std::vector<std::size_t> cuts_of(std::string_view text, const FillInTokens& tokens) {
   std::vector<std::size_t> cuts;
   for (const std::string_view mark : {tokens.before, tokens.after, tokens.middle}) {
     if (mark.empty()) continue;
-    for (std::size_t at = text.find(mark);
-         at != std::string_view::npos && cuts.size() <= 3 * kMarksMax;
+    for (std::size_t at = text.find(mark); at != std::string_view::npos && cuts.size() <= kMarksMax;
          at = text.find(mark, at + 1)) {
       cuts.push_back(at + 1);
     }
